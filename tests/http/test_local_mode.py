@@ -161,7 +161,7 @@ def test_a_public_url_is_the_base_of_locations() -> None:
 def test_a_server_does_not_listen_beyond_loopback_unless_told_who_decides(host: str) -> None:
     done = CliRunner().invoke(serve, ["--host", host, "--memory", "--port", "0"])
     assert done.exit_code == 2
-    assert "would let everybody read and delete; give --auth FILE" in " ".join(done.output.split())
+    assert "would let any client read and delete; give --auth FILE" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("url", ["streams.example", "https://streams.example/", "ftp://a", "https://a b"])

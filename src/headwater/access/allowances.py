@@ -1,10 +1,10 @@
-"""Allowances: how much of its limits a principal has left, for this process alone.
+"""Allowances: rate limits per principal, within this process.
 
-Where several processes serve together, each grants its part of every limit.
+With several worker processes, each grants its share of every limit.
 
-An allowance is a level that goes down with what is used; the clock is looked at only when the level falls below zero.
-Then what has come in since the last look is added, up to the burst. So a request in credit costs a subtraction, and
-after a rest, what was left and one burst more may pass at once: at most two bursts.
+An allowance is a token bucket that reads the clock lazily. Usage lowers its level; only when the level falls below zero
+does it read the clock and add what has accrued since, up to the burst. So a request in credit costs a subtraction, and
+after a pause the remaining level plus one burst may pass at once: at most two bursts.
 
     level at least 0                        in credit
     below 0 by less than a second's worth   overdrawn: the request is done, and its connection is muted for that long
@@ -28,12 +28,12 @@ APPEND_BURST_BYTES_MIN = 16 * 1024 * 1024
 READ_BURST_BYTES_MIN = 1024 * 1024
 PRINCIPALS_MAX = 100_000
 IDLE_SECONDS = 60.0
-"""How long a principal is kept that uses nothing."""
+"""How long the account of an idle principal is kept."""
 LOOKS_PER_TIDY = 250
-"""How many principals are looked at in one turn: about a millisecond."""
+"""How many principals to examine per turn: about a millisecond of work."""
 LOOKS_WHEN_FULL = 16
 LIVE_RETRY_SECONDS = 5
-"""When to try again if there are too many live reads; nobody knows when one ends."""
+"""When to retry if there are too many live reads, since it is unknown when one ends."""
 
 _PLENTY = 1 << 50
 """The level of an allowance without a limit. When it is used up it is filled again, and it is exact as a float."""

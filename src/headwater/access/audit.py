@@ -1,8 +1,8 @@
 """The audit log: who changed what, and who was denied, as one JSON object a line.
 
-Lines are written by a thread, to a file that is only ever appended to or to standard error. The server never waits for
-it: what does not fit into the queue, and what the disk does not take, is lost and counted. Of the requests that were
-denied, at most 100 a second have a line; the others are counted, and one line a second says how many they were.
+A thread writes the lines, to standard error or to a file that it only appends to. The server never waits for it: it
+drops and counts lines that do not fit into the queue or that the disk refuses. At most 100 denied requests a second get
+a line of their own; the rest are counted, and one line a second reports the count.
 
 A line has the fields of `Record` and nothing else of a request: no credential, no query, no payload, and of its headers
 only the program's name in `User-Agent`. Everything but ASCII is escaped, so no name of a stream can begin a new line.
@@ -42,7 +42,7 @@ log = logging.getLogger("headwater.audit")
 
 
 class Event(StrEnum):
-    """What is recorded. Appends and reads are not: an access log is for that."""
+    """The events that are recorded. Appends and reads are not among them; the access log has those."""
 
     DENIED = "denied"
     CREATED = "created"

@@ -1,4 +1,4 @@
-"""What a token claims: when it is valid, for whom, and which rules of an issuer it meets."""
+"""The claims of a token: check its validity period and audience, and match it with the rules of an issuer."""
 
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from headwater.access.jws import Claims
 LEEWAY_SECONDS = 30
 """How far the issuer's clock may be ahead, for `nbf` and `iat`. `exp` is exact, for requests and for tails alike."""
 SECONDS_MAX = 2**53
-"""Times beyond it are not exact as a float; nobody means them."""
+"""Later times are not exact as a float, and no issuer means them."""
 
 Value: TypeAlias = str | int | bool
 

@@ -1,4 +1,4 @@
-"""The access file as it is written: its tables, their fields and their limits. `policy` gives it its meaning."""
+"""The schema of the access file: its tables, their fields and limits. `policy` interprets it."""
 
 import os
 import re
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class PolicyError(ValueError):
-    """The access file is not usable; the message is one sentence: the file, the entry, and what to write instead."""
+    """The access file is invalid; the message is one sentence: the file, the entry, and what to write instead."""
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -176,7 +176,7 @@ def _place(name: str, number: int, entry: object, label: str) -> str:
 
 
 _CREDENTIALS = (tokens.PREFIX.decode(), "eyJ")
-"""How tokens and tickets begin, which somebody may give in place of the access file."""
+"""How tokens and tickets begin; an operator may give one by mistake in place of the access file."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)`)?")
 _WRONG = re.compile(r"(?:Expected|Invalid) (.*?)(?: - at `\$\.?(.*)`)?")
@@ -204,7 +204,7 @@ def _explain(message: str, kind: type[Any]) -> str:
 
 
 def read_key_file(path: Path, place: str) -> bytes:
-    """Return the secret in a key file that nobody but its owner can read; `place` names the entry in messages."""
+    """Return the secret in a key file that only its owner can read; `place` names the entry in messages."""
     text = _read(path, place, KEY_FILE_BYTES_MAX, is_secret=True)
     try:
         return parse_key(text)

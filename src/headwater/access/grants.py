@@ -1,12 +1,12 @@
-"""Grants: which actions are allowed on which names. Pure functions and values.
+"""Grants: the actions that are allowed on names. Pure functions and values.
 
-A grant is `"ACTION[,ACTION] PATTERN"`. Its pattern is about canonical names, `bucket/stream` (`protocol.names`),
-whatever the URL was. The first `/` ends the bucket; the rest is the stream and may contain more of them:
+A grant is `"ACTION[,ACTION] PATTERN"`. Its pattern matches canonical names, `bucket/stream` (`protocol.names`),
+however the URL spells them. The first `/` ends the bucket; the rest is the stream and may contain more of them:
 
     *                 every name, and the server itself
     BUCKET/*          the bucket and every stream in it
-    PREFIX*/*         every bucket whose name begins so, and every stream in it
-    BUCKET/PREFIX*    every stream of the bucket whose name begins so
+    PREFIX*/*         every bucket with this prefix, and every stream in it
+    BUCKET/PREFIX*    every stream of the bucket with this prefix
     BUCKET/STREAM     one stream
 
 So a pattern is either a name or a prefix of names, and no grant takes anything away. These rules keep a pattern from
@@ -50,7 +50,7 @@ class Action(IntEnum):
     OBSERVE = 6
     ADMIN = 7
     NONE = 8
-    """Allowed to everybody, for health checks and the like; never part of a grant."""
+    """Allowed to every client, for health checks and the like; never part of a grant."""
 
     @property
     def word(self) -> str:
@@ -65,7 +65,7 @@ _BY_WORD = {action.word: action for action in sorted(GRANTABLE)}
 
 
 class GrantError(ValueError):
-    """A text is not a grant; the message is one sentence that says what to write instead."""
+    """A text is not a valid grant; the message is one sentence that says what to write instead."""
 
 
 class Grant(NamedTuple):
@@ -91,7 +91,7 @@ class Grant(NamedTuple):
 
 
 class Rights(NamedTuple):
-    """What an identity may do, indexed by action; `NONE` is allowed to everybody.
+    """What an identity may do, indexed by action; `NONE` is allowed to every client.
 
     A request is judged by `name in exact[action] or name.startswith(prefixes[action])`.
     """
@@ -256,4 +256,4 @@ def _without_covered(prefixes: Iterable[str]) -> tuple[str, ...]:
 
 
 NO_RIGHTS = compile_rights([])
-"""Nothing but what everybody may do."""
+"""Only what every client may do."""

@@ -1,4 +1,4 @@
-"""From a credential to an identity. Everything that is looked up was checked when the policy was loaded."""
+"""Identification: turn a credential into an identity, by tables that were validated when the policy was loaded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ class TicketKey(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Grants for everybody whose claims meet a condition."""
+    """Grants for every client whose claims meet a condition."""
 
     when: Mapping[str, Value]
     templates: tuple[Template, ...]

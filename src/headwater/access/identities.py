@@ -1,4 +1,4 @@
-"""The outcome of looking at a credential: an `Identity`, or `Denied` with the reason."""
+"""The result of checking a credential: an `Identity`, or `Denied` with the reason."""
 
 from enum import StrEnum
 from math import inf
@@ -10,7 +10,7 @@ from headwater.access.grants import Action
 
 
 class Moment(NamedTuple):
-    """One instant on two clocks: the wall's, which credentials name, and the monotonic one, which nobody can step."""
+    """One instant on two clocks: the wall clock, which credentials use, and the monotonic clock, which cannot be set."""
 
     wall_seconds: float
     monotonic_seconds: float
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 class Identity(msgspec.Struct, eq=False, kw_only=True, weakref=True):
-    """Whose request it is, and what that one may do.
+    """A client that was identified, and what it may do.
 
     `exact` and `prefixes` are those of `grants.Rights`. `expires_at` is monotonic, so a stepped clock moves nothing.
     """

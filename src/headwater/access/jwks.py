@@ -150,7 +150,7 @@ def parse_jwks(document: bytes, algorithms: Collection[str]) -> Keys:
     """Return the usable keys of a key set by their ids; `JwksError` if it is not a key set.
 
     Keys without an id, of other kinds, for another use and for algorithms that are not wanted are passed over: issuers
-    publish them beside the others. Symmetric keys are passed over too, since what everybody can read is no secret.
+    publish them beside the others. Symmetric keys are passed over too, since a published key is no secret.
     """
     try:
         found = msgspec.json.decode(document, type=dict[str, Any]).get("keys")

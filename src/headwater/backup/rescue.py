@@ -99,7 +99,7 @@ def begin_anew(place: Place, store: Store, found: Found, log_bytes_max: int) -> 
     newest = max(ObjectImages(store, found.old_log_id, place.shard).positions())
     begin_generation(state)
     state.position = max(state.position, newest + GENERATION_POSITIONS)
-    # Nobody is a member of the new log yet; what its commands may be does not change.
+    # The new log has no members yet; the level of its commands does not change.
     state.cluster = Cluster(level=state.cluster.level, cataloged=state.cluster.cataloged)
     mark = Mark(sequencing.VERSION, 0, state.position, state.now, 0, {})
     writer = ObjectImages(store, state.log_id, place.shard).begin(state.position, msgspec.msgpack.encode(mark))

@@ -209,7 +209,7 @@ def warn(settings: Settings, guard: Guard | None) -> None:
         anonymous = guard.policy.anonymous
         writing = [action.word for action in CHANGING if anonymous.may_some(action)]
         if writing:
-            log.warning("the access file lets everybody %s without a credential", ", ".join(writing))
+            log.warning("the access file allows anonymous clients to %s", ", ".join(writing))
 
 
 def cannot_listen(address: str, flag: str, error: OSError) -> OSError:

@@ -121,7 +121,7 @@ class Connection(PeerProtocol):
         return _NEVER if self.exchanges else LINGER_SECONDS if parser.refused else settings.idle_seconds
 
     def balance(self) -> None:
-        """Take input as long as there is room for what comes of it, and not too much in one turn of the loop."""
+        """Apply back-pressure: pause reading while the pipeline is full, and bound the work per loop turn."""
         has_room = not self._lacks_room()
         self._inflow.steer(self._transport, has_room=has_room, has_rest=bool(self._parser.rest))
         self._receiving.go_on()
@@ -330,7 +330,7 @@ class Connection(PeerProtocol):
                 self.deadline = self.context.now + self._settings.slow_reader_seconds
             else:
                 self._transport.abort()
-        elif self._receiving.full:  # It is the server that the client waits for.
+        elif self._receiving.full:  # The client is waiting for us, so extend its deadline.
             self.deadline = self.context.now + self._settings.body_seconds
         elif self._parser.refused or self._parser.stage is IDLE:
             self._close()

@@ -32,7 +32,7 @@ from headwater.protocol.offsets import Form
 from headwater.settings import Mode, Settings
 
 LONG_PAGES_BYTES_MAX = 1024 * 1024
-"""How much of long pages is sent in one turn of the loop: about a millisecond, which everybody else waits for."""
+"""How much of long pages is sent in one turn of the loop: about a millisecond, during which all other clients wait."""
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Context:
     """How all other surfaces speak."""
     guarded_voice: Voice
     guarded_plain_voice: Voice
-    """The same about streams that not everybody may read."""
+    """The same for streams that need a credential to read."""
 
     def __init__(self, settings: Settings, guard: Guard | None = None) -> None:
         self.settings = settings

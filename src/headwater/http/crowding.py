@@ -1,10 +1,10 @@
-"""Crowding: many clients want more at once than the server has memory or time for.
+"""Crowding: share memory and loop time when clients demand more of them than there is.
 
-While clients that do not read their responses hold all the memory that they may, reads get short pages, so that
-everybody is served, and pages that cannot be short, those of a large JSON message, have to wait.
+While unread responses take all the memory that they may, reads get short pages, so that every client is served. Pages
+that cannot be short, those of a large JSON message, have to wait.
 
-When the long pages of one turn of the loop have taken their share of it, further ones wait for the next turn, so that
-everybody else waits for a few of them and not for all.
+Once the long pages of one loop turn have used their share of it, further ones wait for the next turn, so that other
+clients wait for a few of them instead of all.
 """
 
 import msgspec

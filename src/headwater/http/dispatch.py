@@ -53,7 +53,7 @@ def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> N
     exchange.route, exchange.events = found.label, route.events
     exchange.action, exchange.judged_name = route.action, found.judged
     if context.guard is None and _ORIGIN not in request.headers and not reserved:
-        # Everybody may do everything.
+        # Every client may do everything.
         if not address.flat:
             exchange.voice = context.plain_voice
     elif context.guard is None or reserved or not _recognise(context.guard, exchange, found):

@@ -1,8 +1,8 @@
-"""Gates: whose request it is, and whether that one may do what the route does to the name that it is about.
+"""Authentication and authorization: identify the client and check that it may perform the route's action on the target.
 
-A request is judged once, before anything looks at state: by its credential, the action of its route and the canonical
-name of its address. So the answer is the same for streams that exist and for those that do not. Requests that name
-streams in their query or body pass here with any right to the action, and their handlers judge each name.
+A request is judged once, before any state is read: by its credential, its route's action and the canonical name of its
+target. So the answer does not reveal whether a stream exists. A request that names streams in its query or body passes
+here with any grant for the action, and its handler judges each name.
 """
 
 import time
@@ -22,7 +22,7 @@ from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 
 EVERYBODY = make_identity(Kind.ANONYMOUS, "everybody", compile_rights([parse_grant("* *")]))
-"""Who may do everything: every client, where nobody has to prove anything."""
+"""The identity of every client of a server without authentication; it may do everything."""
 
 KNOWN_MAX = 16_384
 """How many credentials are known at a time; their identities take about 12 MB."""
@@ -61,7 +61,7 @@ _TOO_MANY_FAILURES = Refusal(Code.RATE_LIMITED, "Too many credentials of this ad
 _TWICE = Refusal(Code.BAD_REQUEST, "There is a credential in the header and in access_token; send only one.")
 _TOKEN_IN_URL = Refusal(
     Code.UNAUTHORIZED,
-    "A token of the access file does not belong into a URL, which is logged; sign a ticket for it instead.",
+    "Access-file tokens are not accepted in URLs, because URLs are logged; sign a ticket instead.",
     challenge=_INVALID,
 )
 _OF_REASON = {
@@ -116,11 +116,11 @@ class Gate(Protocol):
         """The refusal of what an identity may not do."""
 
     def is_public(self, name: str) -> bool:
-        """Whether everybody may read a stream, so that shared caches may keep it."""
+        """Whether anonymous clients may read a stream, so that shared caches may store it."""
 
 
 class OpenGate:
-    """Lets everybody do everything; in local mode, pages from elsewhere excepted."""
+    """Allows everything, except to pages from other machines in local mode."""
 
     changes = 0
 
@@ -136,7 +136,7 @@ class OpenGate:
         return EVERYBODY
 
     def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
-        raise AssertionError("everybody may do everything")
+        raise AssertionError("every client may do everything")
 
     def is_public(self, name: str) -> bool:
         return True

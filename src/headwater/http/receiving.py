@@ -111,7 +111,7 @@ class Receiving:
                 return admitted
         if not isinstance(found, Refusal) and found.route.takes is not None:
             return None
-        # Much of what takes no body is for everybody, and strangers must not take all the memory for bodies.
+        # Anonymous clients may use many routes without a body, and must not take all the memory for bodies.
         return NO_BODY if size is None or size > SMALL_BODY_BYTES else None
 
     def answered(self) -> None:

@@ -72,7 +72,7 @@ class Rules:
         return await asyncio.get_running_loop().run_in_executor(None, _stamps_of, tuple(self._guard.policy.files))
 
     async def _rested(self, seen: Stamps) -> Stamps:
-        """How the files look once nobody writes them any more."""
+        """The stamps of the files once they have stopped changing."""
         for _ in range(RESTS_MAX):
             await asyncio.sleep(REST_SECONDS)
             before, seen = seen, await self._look()

@@ -35,7 +35,7 @@ class NodeId(NamedTuple):
 
 
 class Keeping:
-    """Asks for the chores when nobody does them, and begins and ends them as the log decides."""
+    """Requests the chores when no node does them, and starts and stops them as the log decides."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Keeping:
     def _changed(self, task: "asyncio.Task[None]") -> None:
         self._changing = None
         if not task.cancelled() and task.exception() is not None:
-            log.error("the chores could not be passed on", exc_info=task.exception())
+            log.error("failed to hand over background work", exc_info=task.exception())
 
     async def stop(self) -> None:
         """End the chores and give the lease back, so that another node need not wait for its end."""

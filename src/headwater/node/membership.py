@@ -96,7 +96,7 @@ class Membership:
 
     @property
     def outage(self) -> str | None:
-        """Why this node answers nobody, as one sentence; None while it serves."""
+        """Why this node refuses requests, in one sentence; None while it serves."""
         offset = self.log.clock_offset_us()
         if abs(offset) > CLOCK_MAX_US:
             side = "behind" if offset < 0 else "ahead of"
@@ -187,7 +187,7 @@ class Membership:
         """Take note since when other members could be heard."""
         now = time.monotonic()
         if self.log.outage is not None or now - self._ticked_at > STALL_SECONDS:
-            self._listens_since = now  # Nobody was silent: this node was cut off, or did not listen.
+            self._listens_since = now  # The others were not silent: this node was cut off, or did not listen.
         self._ticked_at = now
         self._expected = {member: self._expected.get(member, now) for member in self._others.values()}
 
@@ -200,7 +200,7 @@ class Membership:
         """Say once why this node does not take part; at its start there is no other sign of it."""
         if self._compared and not self._said_clock:
             self._said_clock = True
-            log.error("this node takes no part in the cluster: %s", self.outage)
+            log.error("this node is not a cluster member: %s", self.outage)
 
     @property
     def may_propose(self) -> bool:
@@ -224,8 +224,8 @@ class Membership:
     def _evict_silent(self) -> None:
         """The keeper evicts those that fell silent; any member does, if the keeper is among them.
 
-        Silence counts from the join on: a member that does not know of it yet may believe for that long that it asks
-        everybody (`barriers.CONTACT_SECONDS`).
+        Silence counts from the join on: a member that has not learned of it yet may believe for that long that it asks
+        all members (`barriers.CONTACT_SECONDS`).
         """
         if self._mine is None:
             return
@@ -259,7 +259,7 @@ class Membership:
         self._asking = False
 
     async def stop(self) -> None:
-        """Leave: nobody asks this node any more, and nobody has to wait for its silence."""
+        """Leave the cluster, so that other nodes stop asking this one and need not wait for its silence."""
         if self._timer is not None:
             self._timer.cancel()
         if self._mine is None or self.log.outage is not None:

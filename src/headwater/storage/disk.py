@@ -113,7 +113,7 @@ class Directories:
     def _fd(self, directory: Path) -> int | None:
         with self._lock:
             fd = self._fds.get(directory)
-            # Somebody may have replaced the directory by another of that name.
+            # The directory may have been replaced by another of the same name.
             if fd is not None and not os.path.samestat(os.fstat(fd), os.stat(directory)):
                 os.close(self._fds.pop(directory))
                 fd = None

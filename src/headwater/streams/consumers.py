@@ -61,7 +61,7 @@ def _enter(state: State, command: RegisterConsumer | RegisterConsumerFor | Lease
 
 
 def _make_room(state: State, is_lease: bool) -> Refusal | None:
-    """Remove lapsed leases, which nobody resumes, and one lapsed consumer where there are too many."""
+    """Remove lapsed leases, which are never resumed, and one lapsed consumer where there are too many."""
     consumers, now = state.cold.consumers, state.now
     alike = [name for name, known in consumers.items() if known.is_lease == is_lease]
     lapsed = [name for name in alike if consumers[name].has_lapsed(now)]

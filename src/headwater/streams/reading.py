@@ -62,8 +62,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 def last_few(stream: Stream, offset: int, bytes_max: int) -> list[Hot] | None:
     """Everything from an offset to the tail, if that is a few appends in memory, each of one message.
 
-    None says nothing: `judge` and `plan` know all other pages. Nearly all reads resume shortly before the tail, and
-    each at an offset of its own.
+    Returns None when this fast path does not apply. Nearly all reads resume shortly before the tail, and each at an
+    offset of its own.
     """
     appends, size = stream.hot, stream.tail - offset
     if not size:

@@ -86,7 +86,7 @@ def _print(view: dict[str, Any]) -> None:
     rows = [
         ("node", f"{view['node']} ({_standing(view)})"),
         ("log", f"{view['log_id']} at message {view['applied']:,} of {view['known']:,}"),
-        ("chores", view["keeper"] or "nobody"),
+        ("chores", view["keeper"] or "no node"),
         ("level", str(view["level"])),
         ("NATS leader", view["leader"] or "none known"),
         ("replica lag", "unknown" if view["replica_lag"] is None else f"{view['replica_lag']:,} messages"),

@@ -116,7 +116,7 @@ def _report(name: str, url: str, who: dict[str, Any] | None, as_json: bool) -> N
     if who is None:
         note(f"{url} cannot say whose token it is, so the token is kept without a check.")
     elif who.get("mode") in ("local", "open"):
-        note(f"{url} asks nobody for a token; yours is kept, but was not checked.")
+        note(f"{url} does not ask for tokens; yours was stored, but not checked.")
     if not as_json:
         identity = "" if who is None or who.get("mode") != "guarded" else f" as {who.get('name')}"
         say(f"Logged in to {url}{identity}; commands now use context {name}.")

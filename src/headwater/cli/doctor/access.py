@@ -13,7 +13,7 @@ DAY_SECONDS = 86_400
 
 
 def access_file(path: Path) -> Iterator[Finding]:
-    """Check that a server can use the file, what it lets everybody do, and which tokens end soon."""
+    """Check that a server can use the file, what it grants to anonymous clients, and which tokens expire soon."""
     try:
         policy = load(path)
     except PolicyError as error:
@@ -35,7 +35,7 @@ def access_file(path: Path) -> Iterator[Finding]:
 def _anonymous(policy: Policy) -> Finding:
     allowed = [action.word for action in CHANGING if policy.anonymous.may_some(action)]
     if allowed:
-        fix = "remove these grants of [anonymous] unless everybody who reaches the server may do that"
+        fix = "remove these grants from [anonymous] unless every client that can reach the server may do that"
         return Finding("strangers", "warning", f"they may {', '.join(allowed)} without a credential", fix)
     return Finding("strangers", "ok", "they may change nothing")
 

@@ -45,7 +45,7 @@ CREDENTIALS = ("token", "tokenfile", "header.authorization")
 def with_credentials(options: Mapping[str, str], destination: Destination) -> dict[str, str]:
     """The options with the credentials that the command line has for the server, unless they have others.
 
-    So a token needs no `--option token=...`, which everybody on this machine could see in the list of processes.
+    So a token needs no `--option token=...`, which other users of this machine could see in the list of processes.
 
     >>> with_credentials({"via": "lake"}, Destination("http://h", token="t"))
     {'token': 't', 'via': 'lake'}

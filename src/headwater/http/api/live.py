@@ -249,7 +249,7 @@ class SseRead:
         if self._is_news(page):
             self._send(self._event(page))
         if isinstance(page, Page):
-            # Nobody woke this reader while it waited for the lake.
+            # No append woke this reader while it waited for the lake.
             self._pump({})
 
     def _is_news(self, page: Reply) -> TypeGuard[Page]:

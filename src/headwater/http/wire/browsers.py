@@ -1,9 +1,9 @@
-"""What browsers may do: under which names a server may be called, and which pages may use it.
+"""Protection of browsers' users: which host names a server accepts, and which pages may use it.
 
-A browser sends requests wherever a page tells it to. So a server on a developer's machine is within reach of every page
-that its user opens: directly, or under a name of the page's own that suddenly means this machine (DNS rebinding). In
-local mode, where nobody has to prove who they are, the name must therefore be an address or `localhost`, and only pages
-of this machine may read or change anything.
+A browser sends requests wherever a page tells it to. So every page that a developer opens can reach a server on the
+developer's machine: directly, or through a host name that is rebound to this machine (DNS rebinding). In local mode,
+which needs no credential, the host must therefore be an address or `localhost`, and only pages from this machine may
+read or change anything.
 """
 
 import re

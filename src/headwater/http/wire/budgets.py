@@ -223,6 +223,6 @@ class Place:
             self._line.leave(self, self._size)
 
     def release(self) -> None:
-        """Leave; but work that goes on inside leaves by itself, even if nobody waits for its answer any more."""
+        """Leave; but work that goes on inside leaves by itself, even if the client has disconnected."""
         if not (self._at_work and self._inside):
             self.leave()

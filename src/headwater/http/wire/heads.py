@@ -33,7 +33,7 @@ FORM_AFTER = 8
 """How often an order must come before it gets a form: to compile one takes milliseconds."""
 FORGET_AFTER = 100_000
 """How many heads without a form must have come before all forms are forgotten, if there is no room for another. So
-nobody can make the server compile all the time."""
+no client can make the server compile all the time."""
 HOSTS_MAX = 1024
 
 _LINE_END = b"\r\n"

@@ -32,4 +32,4 @@ class Intake(Protocol):
         """The request was refused, or its client is gone before its work began."""
 
     def release(self) -> None:
-        """The request has been answered, or nobody waits for the answer any more."""
+        """The request has been answered, or the client has disconnected."""

@@ -96,7 +96,7 @@ def cut_access_token(query: bytes) -> tuple[bytes, bytes | None]:
     kept, found = [], None
     for pair in query.split(b"&"):
         if pair.startswith(ACCESS_TOKEN):
-            # Two of them are as good as a wrong one.
+            # A repeated parameter is treated as invalid.
             found = unquote_to_bytes(pair[len(ACCESS_TOKEN) :]) if found is None else b""
         else:
             kept.append(pair)

@@ -44,7 +44,7 @@ class Voice(NamedTuple):
     by_origin: bool = False
     """Whether responses depend on the origin of the page that asks."""
     guarded: bool = False
-    """Whether not everybody may read the stream, so that a cache must ask the server before each use."""
+    """Whether reading the stream needs a credential, so that a cache must revalidate before each use."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

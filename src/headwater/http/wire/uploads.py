@@ -80,7 +80,7 @@ class Upload:
             self._pieces, self._pending_bytes = [], 0
 
     def release(self) -> None:
-        """Nothing: a body that is complete is published, even if nobody waits for the answer any more."""
+        """Nothing: a body that is complete is published, even if the client has disconnected."""
 
     async def _run(self) -> Blob | OSError:
         """Store the body. A failure is a result: an exception would keep this upload alive, and it its own task."""

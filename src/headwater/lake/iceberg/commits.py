@@ -77,7 +77,7 @@ class Commits:
         self._leftovers: list[Leftover] = []
         self._searched = False
         self._unreadable: int | None = None
-        """A snapshot whose manifests are damaged, so that nobody knows what it needs."""
+        """A snapshot whose manifests are damaged, so that the objects it needs are unknown."""
 
     # -- Before a commit ----------------------------------------------------------------------------------------------
 

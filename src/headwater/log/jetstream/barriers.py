@@ -1,4 +1,4 @@
-"""Barriers: when is everything that any node has acknowledged applied here, too?
+"""Read barriers: wait until this node has applied everything that any node has acknowledged.
 
 No node acknowledges what it has not applied. So a reader asks all members how far they have applied the log, after the
 read arrived, and waits until this node has applied as much. If a member is silent, that says nothing about what it has

@@ -117,7 +117,7 @@ class JetStreamLog:
         """How far this node's clock is from what others go by: negative if behind, positive if ahead.
 
         Behind is judged against the log, ahead against the clocks of the other nodes: after a night in which all nodes
-        were down, the log's time is old, and nobody is ahead. Measured with every pulse: requests ask for it.
+        were down, the log's time is old, and no clock is ahead. Measured with every pulse: requests ask for it.
         """
         return self._clock_offset_us
 

@@ -6,7 +6,7 @@ sessions, two lanes:
     express   batches that fit into one message, all in flight at once
     freight   larger ones, cut into parts, of which only so many bytes are in flight
 
-A batch passes those on the freight lane only if nobody can tell: both consist of appends, to different streams. Any
+A batch passes those on the freight lane only if no client can tell: both consist of appends, to different streams. Any
 other batch queues on the freight lane, too. A batch on the freight lane starts when everything that was on the express
 lane before it has come back. So two batches of one proposer that share a stream keep their order.
 """

@@ -85,7 +85,7 @@ class Sequencer:
             self._selector.register(sock, selectors.EVENT_READ, work)
 
     def run(self) -> None:
-        """Work until it was stopped and every proposer is gone."""
+        """Run until stopped and all proposers have disconnected."""
         try:
             while not (self._stopping and (not self._proposers or time.monotonic() > self._until)):
                 for key, events in self._selector.select(None if self._until == float("inf") else 0.1):

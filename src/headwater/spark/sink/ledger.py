@@ -63,7 +63,7 @@ class Ledger:
             )
 
     def owner(self) -> str | None:
-        """The owner of the id; None if nobody has claimed it."""
+        """The owner of the id; None if it is unclaimed."""
         entries = self._entries(0, 1)
         return entries[0].get("owner") if entries else None
 
