@@ -20,8 +20,9 @@ from headwater.settings import Settings
 from headwater.storage.blobs import MemoryBlobs
 from headwater.streams.state import State
 
+MEMORY = Settings(memory=True)
 LOG_ID = "00112233aabbccdd"
-_DATE = re.compile(rb"Date: [^\r]*\r\n")
+_DATE = re.compile(rb"(?<=\n)Date: [^\r]*\r\n")
 _REAL = socket.socket()
 atexit.register(_REAL.close)
 
@@ -67,8 +68,7 @@ class Socket:
 class Front:
     """A server in this process, on a log in memory; `short` says whether it has the short path."""
 
-    def __init__(self, guard: Guard | None = None, *, short: bool) -> None:
-        settings = Settings(memory=True)
+    def __init__(self, guard: Guard | None = None, *, short: bool, settings: Settings = MEMORY) -> None:
         self.server = Server(settings, guard)
         self.context = self.server.context
         self.node = _node(settings, ShardParts(State(LOG_ID), MemoryLog(LOG_ID), None, MemoryBlobs()))

@@ -111,9 +111,7 @@ class Context:
         """Decides whose request it is, and what that one may do."""
         self.flat_prefixes = flat_prefixes(settings.mount)
         """Where the flat surface is."""
-        self.renderer = Renderer(
-            to_all=self.origins.to_all, exposed_more=settings.cors_expose, local=local, guarded=guard is not None
-        )
+        self.renderer = Renderer(local=local, guarded=guard is not None)
         descriptors = descriptors_max()
         self.reserved_max = min(RESERVED_CONNECTIONS, descriptors // 8)
         left = descriptors - DESCRIPTORS_RESERVE - self.reserved_max

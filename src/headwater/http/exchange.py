@@ -21,6 +21,8 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from headwater.access.audit import Event
 from headwater.http.admission import AdmittedRequest
 from headwater.http.auditing import record_change
@@ -256,8 +258,6 @@ class Exchange(AdmittedRequest, eq=False):
         answer = statuses.answer(reply, self.voice)
         if type(reply) is Created:
             answer = Answer(answer.status, f"{answer.headers}{headers.LOCATION.line}{self.url()}\r\n")
-        elif type(reply) not in statuses.SAYS_EXTENSIONS and self.node.is_json(self.name):
-            answer = Answer(answer.status, answer.headers + statuses.JSON_EXTENSIONS_LINE, answer.body)
         self.answer(answer)
 
     def refuse(self, code: Code, detail: str) -> None:
@@ -292,17 +292,21 @@ class Exchange(AdmittedRequest, eq=False):
         """Finish; the response leaves when every response before it has."""
         request = self.request
         if not _OWN_LINES.isdisjoint(request.headers):
-            answer = Answer(answer.status, self.with_own_lines(answer.headers), answer.body, answer.is_page)
+            lines = self.with_own_lines(answer.headers, is_shared=answer.is_shared)
+            answer = msgspec.structs.replace(answer, headers=lines)
         head_only = request.method == b"HEAD"
         if answer.body and self.account is not None and answer.status < 300 and not head_only:
             self.charge_read(len(answer.body))
         self._finish(answer.status, self.context.renderer.response(answer, close=self.close, head_only=head_only))
 
-    def with_own_lines(self, lines: str) -> str:
-        """Add what depends on the client to header lines: whether its origin may read, and its name for the request."""
+    def with_own_lines(self, lines: str, *, is_shared: bool = False) -> str:
+        """Add what depends on the client to header lines: whether its origin may read, and its name for the request.
+
+        What is shared says already whether all origins may read it.
+        """
         origins, origin = self.context.origins, self.request.header(_ORIGIN)
-        if origin is not None and not origins.to_all and origins.may_read(origin):
-            lines += f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}{origin}\r\n"
+        if origin is not None and not (is_shared and origins.to_all):
+            lines += origins.reading_lines(origin)
         request_id = self._given_request_id()
         return lines if request_id is None else f"{lines}{headers.X_REQUEST_ID.line}{request_id}\r\n"
 

@@ -23,7 +23,6 @@ from headwater.node.reads.tails import Tails, Waiter
 from headwater.node.shard import Shard
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.node.shared_shard import SharedShard
-from headwater.protocol.content_types import is_json
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.refusals import Refusal
 from headwater.storage.store import Store
@@ -161,11 +160,6 @@ class Node:
     def early(self, command: Append) -> Reply | None:
         """An answer to an append that nothing in flight can change."""
         return self.shard_of(command.name).early(command)
-
-    def is_json(self, name: str) -> bool:
-        """Whether a stream of that name is there and holds JSON."""
-        stream = self.shard_of(name).state.streams.get(name)
-        return stream is not None and not stream.deleted and is_json(stream.content_type)
 
     def present(self, name: str) -> Stream | Refusal:
         """The living stream of that name, or why there is none."""

@@ -1,7 +1,7 @@
 """THE table of HTTP headers: every one that means something here, what it means in each direction, and its shape.
 
 Everything else is derived from these rows: which headers a request may carry only once, which ones browsers may send
-and read (CORS), the OpenAPI document and the reference page. Code names a header by its row, never by its text.
+(CORS), the OpenAPI document and the reference page. Code names a header by its row, never by its text.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class Use(NamedTuple):
 class Header:
     """One row of the table."""
 
-    __slots__ = ("allowed", "exposed", "key", "line", "lower", "name", "request", "response", "singular")
+    __slots__ = ("allowed", "key", "line", "lower", "name", "request", "response", "singular")
 
     def __init__(
         self,
@@ -36,7 +36,6 @@ class Header:
         response: Use | None = None,
         singular: bool = False,
         allowed: bool | None = None,
-        exposed: bool | None = None,
     ) -> None:
         self.name = name
         self.lower = name.lower()
@@ -49,8 +48,6 @@ class Header:
         """Whether a request that carries it twice is refused."""
         self.allowed = request is not None if allowed is None else allowed
         """Whether a page of another origin may send it."""
-        self.exposed = response is not None if exposed is None else exposed
-        """Whether a page of another origin may read it."""
 
     def __repr__(self) -> str:
         return f"<Header {self.name}>"
@@ -73,12 +70,10 @@ CACHE_CONTROL = _row(
     "Cache-Control",
     response=Use(shapes.TEXT, "Whether and how long a cache may keep the response."),
     allowed=True,
-    exposed=False,
 )
 CONTENT_DISPOSITION = _row(
     "Content-Disposition",
     response=Use(shapes.TEXT, "`attachment` on byte streams, if the server is configured to send it."),
-    exposed=False,
 )
 CONTENT_LENGTH = _row("Content-Length", singular=True)
 CONTENT_TYPE = _row("Content-Type", singular=True, allowed=True)
@@ -100,24 +95,17 @@ LOCATION = _row("Location", response=Use(shapes.TEXT, "The URL of the new stream
 PREFER = _row(
     "Prefer", request=Use(shapes.TEXT, "`return=minimal`: no acknowledgement per frame when all of them were accepted.")
 )
-PREFERENCE_APPLIED = _row(
-    "Preference-Applied", response=Use(shapes.TEXT, "The preference that was honoured."), exposed=False
-)
+PREFERENCE_APPLIED = _row("Preference-Applied", response=Use(shapes.TEXT, "The preference that was honoured."))
 RETRY_AFTER = _row("Retry-After", response=Use(shapes.COUNT, "Seconds to wait before trying again."))
 RATE_LIMIT = _row("RateLimit", response=Use(shapes.TEXT, "What is left of a limit, and when there is more."))
 RATE_LIMIT_POLICY = _row("RateLimit-Policy", response=Use(shapes.TEXT, "The limit: so much in a window of seconds."))
-WWW_AUTHENTICATE = _row(
-    "WWW-Authenticate", response=Use(shapes.TEXT, "What a credential must prove, on 401 and 403."), exposed=True
-)
-X_ACCEL_BUFFERING = _row(
-    "X-Accel-Buffering", response=Use(shapes.TEXT, "`no`: asks proxies not to buffer events."), exposed=False
-)
+WWW_AUTHENTICATE = _row("WWW-Authenticate", response=Use(shapes.TEXT, "What a credential must prove, on 401 and 403."))
+X_ACCEL_BUFFERING = _row("X-Accel-Buffering", response=Use(shapes.TEXT, "`no`: asks proxies not to buffer events."))
 
 X_REQUEST_ID = _row(
     "X-Request-Id",
     request=Use(shapes.TEXT, "A name for this request, 1 to 64 of `A-Z a-z 0-9 _ . : -`; it appears in the log."),
     response=Use(shapes.TEXT, "The request's own `X-Request-Id`."),
-    exposed=False,
 )
 
 # -- HTTP's machinery: read and written, without a meaning of our own ------------------------------------------------
@@ -280,7 +268,5 @@ STREAM_UP_TO_DATE = _row(
 
 SINGULAR = frozenset(header.key for header in TABLE if header.singular)
 """Headers that a request may carry only once."""
-EXPOSED = ", ".join(header.name for header in TABLE if header.exposed)
-"""What a page of another origin may read."""
 ALLOWED = ", ".join(header.name for header in TABLE if header.allowed)
 """What a page of another origin may send."""

@@ -180,7 +180,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         ),
     ] = "auto"
     cors_expose: Annotated[
-        str, about(HTTP, "Comma-separated response headers that pages may read in addition to Headwater's own.")
+        str,
+        about(
+            HTTP, "Has no effect: pages that may read a response may read all its headers. Accepted for old commands."
+        ),
     ] = ""
     private: Annotated[bool, about(HTTP, "Allow only clients to cache responses, not shared caches such as a CDN.")] = (
         False

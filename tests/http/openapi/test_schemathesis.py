@@ -25,6 +25,7 @@ from schemathesis.transport.serialization import Binary
 from headwater.http.endpoints import ENDPOINTS
 from headwater.http.openapi import document as openapi
 from headwater.http.wire import rendering
+from headwater.http.wire.browsers import ALLOW_ALL_LINES
 from headwater.protocol.content_types import DEFAULT
 from headwater.testing import RunningServer, running_server
 
@@ -37,8 +38,9 @@ BUCKET = "fuzz"
 KINDS = {"documents": "application/json", "notes": "text/plain"}
 TIMEOUT_MS = 20
 
+ALWAYS_KNOWN = rendering.NOSNIFF_LINE + rendering.body_lines() + rendering.SANDBOX_LINES + ALLOW_ALL_LINES
 ON_EVERY_RESPONSE = {
-    *(line.partition(":")[0].lower() for line in (rendering.browser_lines() + rendering.SANDBOX_LINES).splitlines()),
+    *(line.partition(":")[0].lower() for line in ALWAYS_KNOWN.splitlines()),
     *("server", "date", "connection", "content-type", "content-length", "transfer-encoding"),
 }
 

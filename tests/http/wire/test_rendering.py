@@ -23,7 +23,7 @@ def page(body: bytes, incarnation: int = 1) -> Page:
 @pytest.mark.parametrize("voice", [FLAT, PLAIN, GUARDED, PRIVATE])
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain; x=%d%b%%", "application/octet-stream"])
 def test_a_page_is_rendered_as_any_answer_is(voice: Voice, content_type: str) -> None:
-    renderer = Renderer(exposed_more="X-100%d")
+    renderer = Renderer()
     booleans = (False, True)
     for body, records, up_to_date, closed, close in product(BODIES, RECORDS, booleans, booleans, booleans):
         one = Page(3, content_type, 5, 5 + len(body), up_to_date, closed, body, *records)

@@ -74,7 +74,6 @@ def _read(query: Head, exchange: Exchange) -> None:
     reply = exchange.node.describe(query)
     if isinstance(reply, Described):
         lines = JSON_LINES + statuses.incarnation_line(reply.incarnation, exchange.voice)
-        lines += statuses.extensions_line(reply.content_type)
         exchange.answer(Answer(200, lines, reply.attrs or b"{}"))
     else:
         exchange.reply(reply)

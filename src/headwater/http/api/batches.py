@@ -208,8 +208,6 @@ def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
     if isinstance(first, Refusal) and (batch.joint or none_met_it):
         return statuses.answer(first, voice)
     lines = _incarnation_line(replies, voice)
-    if exchange.node.is_json(exchange.name):
-        lines += statuses.JSON_EXTENSIONS_LINE
     failed = any(isinstance(outcome, Refusal) for outcome in (*replies, *batch.frames))
     if isinstance(first, Appended | Duplicate) and first.producer_epoch is not None:
         lines += statuses.producer_lines(first.producer_epoch, first.producer_seq)

@@ -50,7 +50,6 @@ def _read(name: str, incarnation: int | None, exchange: Exchange) -> None:
         f"{headers.CONTENT_TYPE.line}{multipart.content_type(boundary)}\r\n"
         f"{headers.STREAM_SNAPSHOT_OFFSET.line}{offset}\r\n{headers.STREAM_UP_TO_DATE.line}true\r\n{NO_STORE_LINE}"
     ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.voice)
-    lines += statuses.extensions_line(stream.content_type)
     if stream.snapshot is not None:
         lines += f"{headers.STREAM_SNAPSHOT_DIGEST.line}{stream.snapshot.digest}\r\n"
     send = partial(_send, exchange, found, lines, boundary)

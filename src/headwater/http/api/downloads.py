@@ -38,9 +38,18 @@ class Download:
 
     endless = False
 
-    def __init__(self, exchange: Exchange, lines: str, parts: Parts, length: int | None, held: Held | None) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        lines: str,
+        parts: Parts,
+        length: int | None,
+        held: Held | None,
+        *,
+        is_shared: bool = False,
+    ) -> None:
         self._exchange, self._connection = exchange, exchange.connection
-        self._lines = exchange.with_own_lines(lines)
+        self._lines = exchange.with_own_lines(lines, is_shared=is_shared)
         self._parts, self._length, self._held = parts, length, held
         self._chunked = length is None and exchange.request.takes_chunks
         self._has_room = asyncio.Event()

@@ -181,7 +181,7 @@ class SseRead:
         text = page.record is not None or content_types.is_text(page.content_type)
         self._node.metrics.sse_reads += 1
         lines = self._lines + statuses.incarnation_line(page.incarnation, self._voice) + ("" if text else BASE64_LINE)
-        if page.record_next is not None:
+        if page.record is not None:
             lines += statuses.JSON_EXTENSIONS_LINE
         self._connection.write(self._connection.context.renderer.stream_head(lines, chunked=self._chunked))
         self._exchange.forget_head()

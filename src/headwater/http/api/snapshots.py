@@ -161,7 +161,7 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
         return
     lines = statuses.snapshot_lines(
         stream.incarnation, snapshot.offset, stream.next_offset, stream.closed, snapshot.digest, voice
-    ) + statuses.extensions_line(stream.content_type)
+    )
     if address.argument is None:
         location = exchange.url(f"/{render(snapshot.offset, voice.form)}")
         if exchange.ticket is not None:
@@ -170,8 +170,10 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
         exchange.answer(Answer(307, f"{lines}{headers.LOCATION.line}{location}\r\n{NO_STORE_LINE}"))
         return
     lines += f"{headers.CONTENT_TYPE.line}{snapshot.content_type}\r\n{NO_STORE_LINE}"
+    lines += statuses.shared_lines(voice)
     if exchange.request.method == b"HEAD":
-        exchange.answer(Answer(200, f"{lines}{headers.CONTENT_LENGTH.line}{snapshot.size}\r\n"))
+        lines += f"{headers.CONTENT_LENGTH.line}{snapshot.size}\r\n"
+        exchange.answer(Answer(200, lines, is_shared=True))
         return
     again = partial(read, exchange.request, address, exchange)
     send_blob(exchange, address.name, snapshot.blob, partial(_send, exchange, lines, snapshot), again)
@@ -179,7 +181,7 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
 
 def _send(exchange: Exchange, lines: str, snapshot: Snapshot, blob: OpenBlob) -> None:
     parts = blob_parts(exchange.node, blob, snapshot.size, snapshot.digest)
-    exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
+    exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob, is_shared=True))
 
 
 def _names(address: Address, snapshot: Snapshot) -> bool:

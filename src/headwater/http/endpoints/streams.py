@@ -35,13 +35,12 @@ _APPENDING = (
 )
 
 _ABOUT = (h.STREAM_NEXT_OFFSET, h.STREAM_INCARNATION)
-_JSON = (h.STREAM_EXTENSIONS,)
-_RECORDS = (h.STREAM_RECORD_START, h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT, *_JSON)
+_RECORDS = (h.STREAM_RECORD_START, h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT)
 _PRODUCER = (h.PRODUCER_EPOCH, h.PRODUCER_SEQ)
 _WRITER = (h.PRODUCER_ID, *_PRODUCER, h.STREAM_SEQ, h.STREAM_INCARNATION, h.STREAM_CLOSED)
 _CONDITIONS = (h.IF_MATCH, h.STREAM_RECORD_MATCH)
 _FORK = (h.STREAM_FORKED_FROM, h.STREAM_FORK_OFFSET, h.STREAM_FORK_SUB_OFFSET)
-_PAGE = (*_RECORDS, h.STREAM_UP_TO_DATE, h.STREAM_CURSOR, h.ETAG, h.CONTENT_DISPOSITION, h.VARY)
+_PAGE = (*_RECORDS, h.STREAM_EXTENSIONS, h.STREAM_UP_TO_DATE, h.STREAM_CURSOR, h.ETAG, h.CONTENT_DISPOSITION, h.VARY)
 _AT_SNAPSHOT = (h.STREAM_SNAPSHOT_OFFSET, h.STREAM_SNAPSHOT_DIGEST, *_ABOUT, h.STREAM_UP_TO_DATE)
 _DESCRIPTION = (*_ABOUT, h.STREAM_EXTENSIONS, h.ETAG, h.CACHE_CONTROL, h.VARY)
 _LIFETIME = (h.STREAM_TTL, h.STREAM_EXPIRES_AT)
@@ -78,7 +77,7 @@ _STREAM = Endpoint(
                 204: Gives(
                     "A long-poll found no new data.",
                     (*_ABOUT, h.STREAM_UP_TO_DATE, h.CACHE_CONTROL),
-                    (h.STREAM_CLOSED, h.STREAM_CURSOR, *_RECORDS),
+                    (h.STREAM_CLOSED, h.STREAM_CURSOR, *_RECORDS, h.STREAM_EXTENSIONS),
                 ),
                 304: Gives("The client already has this page.", (*_ABOUT, h.CACHE_CONTROL), (h.STREAM_CLOSED, *_PAGE)),
             },
@@ -94,7 +93,7 @@ _STREAM = Endpoint(
             Action.READ,
             "Describe a stream, without renewing its lifetime",
             {
-                status: Gives(meaning, _DESCRIPTION, (h.STREAM_CLOSED, *_LIFETIME, *_SNAPSHOT_FACTS, *_RECORDS[:-1]))
+                status: Gives(meaning, _DESCRIPTION, (h.STREAM_CLOSED, *_LIFETIME, *_SNAPSHOT_FACTS, *_RECORDS))
                 for status, meaning in {200: "The description.", 304: "The stream has not changed."}.items()
             },
             _EXISTS,
@@ -171,13 +170,13 @@ _BATCH = Endpoint(
                 200: Gives(
                     "One acknowledgement per frame, in order.",
                     (h.CACHE_CONTROL,),
-                    (h.STREAM_INCARNATION, *_PRODUCER, *_JSON),
+                    (h.STREAM_INCARNATION, *_PRODUCER),
                     {JSON: "Acknowledgements"},
                 ),
                 204: Gives(
                     "Every frame was accepted, and the client wanted no acknowledgements.",
                     (h.PREFERENCE_APPLIED, h.STREAM_INCARNATION),
-                    (*_PRODUCER, *_JSON),
+                    _PRODUCER,
                 ),
             },
             _APPENDING,
@@ -197,7 +196,7 @@ _ATTRIBUTES = Endpoint(
             attributes.replace,
             Action.CREATE,
             "Replace a stream's attributes",
-            {204: Gives("The attributes were replaced.", (h.STREAM_INCARNATION,), _JSON)},
+            {204: Gives("The attributes were replaced.", (h.STREAM_INCARNATION,))},
             (*_EXISTS, Code.INVALID_JSON),
             query=_INCARNATION,
             headers=(h.STREAM_INCARNATION,),
@@ -215,7 +214,6 @@ _ATTRIBUTES = Endpoint(
                 200: Gives(
                     "The attributes; an empty object if there are none.",
                     (h.CACHE_CONTROL, h.STREAM_INCARNATION),
-                    _JSON,
                     content={JSON: "Attributes"},
                 )
             },
@@ -232,7 +230,7 @@ def _publish(query: tuple[str, ...]) -> Route:
         snapshots.publish,
         Action.SNAPSHOT,
         "Publish a snapshot that sums up everything before its offset; history before it is trimmed",
-        {204: Gives("It is the latest snapshot.", _AT_SNAPSHOT, (h.STREAM_CLOSED, *_JSON), event=Event.SNAPSHOT)},
+        {204: Gives("It is the latest snapshot.", _AT_SNAPSHOT, (h.STREAM_CLOSED,), event=Event.SNAPSHOT)},
         (*_BOUNDARY, Code.PRECONDITION_FAILED),
         query=query,
         headers=(h.STREAM_INCARNATION, h.IF_MATCH, h.STREAM_SNAPSHOT_MATCH),
@@ -248,7 +246,7 @@ def _retain(query: tuple[str, ...]) -> Route:
         snapshots.retain,
         Action.DELETE,
         "Trim history before an offset that a snapshot covers",
-        {204: Gives("Retained data begins at the offset.", (h.STREAM_INCARNATION,), _JSON, event=Event.RETAINED)},
+        {204: Gives("Retained data begins at the offset.", (h.STREAM_INCARNATION,), event=Event.RETAINED)},
         _BOUNDARY,
         query=query,
         headers=(h.STREAM_INCARNATION,),
@@ -279,7 +277,7 @@ _SNAPSHOTS = (
                     307: Gives(
                         "The snapshot is at this URL.",
                         (*_AT_SNAPSHOT, h.LOCATION, h.CACHE_CONTROL),
-                        (h.STREAM_CLOSED, *_JSON),
+                        (h.STREAM_CLOSED,),
                     )
                 },
                 _SNAPSHOT,
@@ -298,11 +296,7 @@ _SNAPSHOTS = (
                 snapshots.read,
                 Action.READ,
                 "Read the snapshot at an offset",
-                {
-                    200: Gives(
-                        "Its bytes.", (*_AT_SNAPSHOT, h.CACHE_CONTROL), (h.STREAM_CLOSED, *_JSON), {ANY: "Stored"}
-                    )
-                },
+                {200: Gives("Its bytes.", (*_AT_SNAPSHOT, h.CACHE_CONTROL), (h.STREAM_CLOSED,), {ANY: "Stored"})},
                 _SNAPSHOT,
                 query=_INCARNATION,
                 headers=(h.STREAM_INCARNATION,),
@@ -327,7 +321,7 @@ _SNAPSHOTS = (
                     200: Gives(
                         "The snapshot, then each message, as parts.",
                         (h.STREAM_SNAPSHOT_OFFSET, *_ABOUT, h.STREAM_UP_TO_DATE, h.CACHE_CONTROL),
-                        (h.STREAM_CLOSED, h.STREAM_SNAPSHOT_DIGEST, *_JSON),
+                        (h.STREAM_CLOSED, h.STREAM_SNAPSHOT_DIGEST),
                         {"multipart/mixed": "Parts"},
                     )
                 },

@@ -66,29 +66,29 @@ REFUSAL_HEADERS: dict[int, tuple[tuple[Header, ...], tuple[Header, ...]]] = {
         (),
         (
             *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT),
-            *(h.PRODUCER_EPOCH, h.STREAM_EXTENSIONS),
+            h.PRODUCER_EPOCH,
         ),
     ),
-    403: ((h.PRODUCER_EPOCH,), (h.STREAM_INCARNATION, h.STREAM_EXTENSIONS)),
-    404: ((), (h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_EXTENSIONS)),
+    403: ((h.PRODUCER_EPOCH,), (h.STREAM_INCARNATION,)),
+    404: ((), (h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET)),
     405: ((h.ALLOW,), ()),
     409: (
         (),
         (
             *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_CLOSED),
-            *(h.PRODUCER_EXPECTED_SEQ, h.PRODUCER_RECEIVED_SEQ, h.STREAM_EXTENSIONS),
+            *(h.PRODUCER_EXPECTED_SEQ, h.PRODUCER_RECEIVED_SEQ),
         ),
     ),
     410: (
         (),
         (
             *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_EARLIEST_OFFSET),
-            *(h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT, h.STREAM_EXTENSIONS),
+            *(h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT),
         ),
     ),
-    412: ((h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET), (h.STREAM_RECORD_NEXT, h.STREAM_CLOSED, h.STREAM_EXTENSIONS)),
-    429: ((h.STREAM_INCARNATION, h.RETRY_AFTER), (h.STREAM_EXTENSIONS,)),
-    503: ((h.RETRY_AFTER,), (h.STREAM_EXTENSIONS,)),
+    412: ((h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET), (h.STREAM_RECORD_NEXT, h.STREAM_CLOSED)),
+    429: ((h.STREAM_INCARNATION, h.RETRY_AFTER), ()),
+    503: ((h.RETRY_AFTER,), ()),
 }
 """Headers of refusals by status: those that are always there, and those that may be."""
 

@@ -20,6 +20,20 @@ _PAGE_OF_THIS_MACHINE = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1
 _PORT = re.compile(r":\d*$", re.ASCII)
 
 AUTO, ALL = "auto", "*"
+ORIGINS_MAX = 256
+"""For how many origins the header lines are remembered."""
+
+
+def allow_lines(origin: str) -> str:
+    """The header lines that let pages of an origin read a response and all its headers.
+
+    `*` exposes every header of a response to a request without credentials, and the server takes no others: a script's
+    own `Authorization` is none in this sense, and there are no cookies.
+    """
+    return f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}{origin}\r\n{headers.ACCESS_CONTROL_EXPOSE_HEADERS.line}*\r\n"
+
+
+ALLOW_ALL_LINES = allow_lines(ALL)
 
 
 class Hosts:
@@ -71,8 +85,11 @@ class Origins:
         """Whether every page may read."""
         self._chosen, self._local = chosen, local
 
-    def may_read(self, origin: str) -> bool:
-        return self.to_all or self._is_known(origin)
+    def reading_lines(self, origin: str) -> str:
+        """The header lines of a response to a page of this origin: whether it may read it."""
+        if self.to_all:
+            return ALLOW_ALL_LINES
+        return allow_lines(origin) if self._is_known(origin) else ""
 
     def _is_known(self, origin: str) -> bool:
         return origin in self._chosen or (self._local and _PAGE_OF_THIS_MACHINE.fullmatch(origin) is not None)

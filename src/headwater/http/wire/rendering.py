@@ -11,7 +11,6 @@ from headwater.protocol import headers
 from headwater.streams.replies import Appended, Page
 
 SERVER, SERVER_AND_VERSION = "headwater", f"headwater/{__version__}"
-ALLOW_ALL_LINE = f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}*\r\n"
 PREFLIGHT_LINES = (
     f"{headers.ACCESS_CONTROL_ALLOW_METHODS.line}GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
     f"{headers.ACCESS_CONTROL_ALLOW_HEADERS.line}{headers.ALLOWED}\r\n"
@@ -41,27 +40,23 @@ SANDBOX_LINES += f"{headers.REFERRER_POLICY.line}no-referrer\r\n"
 """A stream that is opened in a browser runs no scripts, and belongs to no origin."""
 
 
-def browser_lines(*, to_all: bool = True, exposed_more: str = "", local: bool = False) -> str:
-    """What browsers need in every response; if only some origins may read, each exchange adds its own line."""
-    exposed = f"{headers.EXPOSED}, {exposed_more}" if exposed_more else headers.EXPOSED
-    return (
-        f"{headers.X_CONTENT_TYPE_OPTIONS.line}nosniff\r\n"
-        f"{headers.CROSS_ORIGIN_RESOURCE_POLICY.line}{'same-site' if local else 'cross-origin'}\r\n"
-        f"{ALLOW_ALL_LINE if to_all else ''}"
-        f"{headers.ACCESS_CONTROL_EXPOSE_HEADERS.line}{exposed}\r\n"
-    )
+NOSNIFF_LINE = f"{headers.X_CONTENT_TYPE_OPTIONS.line}nosniff\r\n"
+
+
+def body_lines(*, local: bool = False) -> str:
+    """What browsers need in every response that may have a body."""
+    return f"{headers.CROSS_ORIGIN_RESOURCE_POLICY.line}{'same-site' if local else 'cross-origin'}\r\n"
 
 
 class Renderer:
     """Renders the responses of one server."""
 
-    def __init__(
-        self, *, to_all: bool = True, exposed_more: str = "", local: bool = False, guarded: bool = False
-    ) -> None:
+    def __init__(self, *, local: bool = False, guarded: bool = False) -> None:
         self._server = SERVER if guarded else SERVER_AND_VERSION
-        self._browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more, local=local)
-        self._heads: dict[int, bytes] = {}
-        """The first lines of a response by status; below zero, of a page of ours."""
+        self._own_page_lines = body_lines(local=local)
+        self._body_lines = self._own_page_lines + SANDBOX_LINES
+        self._heads: dict[tuple[int, str], bytes] = {}
+        """The first lines of a response by status and by what browsers may do with its body."""
         self.templates_until = 0.0
         """When the heads and templates are rendered anew, because of their date."""
         self._pages: dict[tuple[str, Voice, bool, bool], bytes] = {}
@@ -69,25 +64,27 @@ class Renderer:
         self._appends: dict[tuple[Voice, bool, bool], bytes] = {}
         """The same for appends, by whether they have records and a producer."""
 
-    def _head(self, status: int) -> bytes:
+    def _head(self, status: int, policy_lines: str) -> bytes:
         now = time.monotonic()
         if now >= self.templates_until:
             self._heads.clear()
             self._pages.clear()
             self._appends.clear()
             self.templates_until = now + 1.0
-        head = self._heads.get(status)
+        key = status, policy_lines
+        head = self._heads.get(key)
         if head is None:
-            date, code = formatdate(usegmt=True), abs(status)
-            text = f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{headers.SERVER.line}{self._server}\r\n"
-            text += f"{headers.DATE.line}{date}\r\n{self._browser_lines}{'' if status < 0 else SANDBOX_LINES}"
-            head = self._heads[status] = text.encode("latin-1")
+            text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{headers.SERVER.line}{self._server}\r\n"
+            text += f"{headers.DATE.line}{formatdate(usegmt=True)}\r\n{NOSNIFF_LINE}{policy_lines}"
+            head = self._heads[key] = text.encode("latin-1")
         return head
 
     def response(self, answer: Answer, *, close: bool = False, head_only: bool = False) -> list[bytes]:
         """A whole response in one part, or in two if the body is large; `head_only` leaves out the body, for HEAD."""
-        head = self._head(-answer.status if answer.is_page else answer.status)
-        return _response(head, answer, close, head_only)
+        policy_lines = self._own_page_lines if answer.is_page else self._body_lines
+        if answer.is_empty or answer.status in _BODILESS:
+            policy_lines = ""
+        return _response(self._head(answer.status, policy_lines), answer, close, head_only)
 
     def appended(self, reply: Appended, voice: Voice, *, close: bool) -> tuple[int, list[bytes]]:
         """The status of an append and its response, as `response` renders it; the usual ones are made in one step."""
@@ -100,7 +97,7 @@ class Renderer:
 
     def append_template(self, voice: Voice, *, records: bool, producer: bool) -> bytes:
         """The response to an append to a stream that stays open, with places for its numbers."""
-        head = self._head(200 if producer else 204)
+        head = self._head(200 if producer else 204, "")
         key = voice, records, producer
         template = self._appends.get(key)
         if template is None:
@@ -115,7 +112,7 @@ class Renderer:
         body, start, next_offset, incarnation = page.body, page.start, page.next_offset, page.incarnation
         size = len(body)
         if close or page.closed or not page.up_to_date or page.record is not None or size >= COPY_BYTES_MAX:
-            return _response(self._head(200), statuses.answer(page, voice), close, False)
+            return _response(self._head(200, self._body_lines), statuses.answer(page, voice), close, False)
         first, following = page.record_first, page.record_next
         template = self.page_template(page, voice)
         if following is None:
@@ -124,7 +121,7 @@ class Renderer:
 
     def page_template(self, page: Page, voice: Voice) -> bytes:
         """The response with a page that ends at the tail of an open stream, with places for what differs."""
-        head = self._head(200)
+        head = self._head(200, self._body_lines)
         key = page.content_type, voice, page.next_offset > page.start, page.record_next is not None
         template = self._pages.get(key)
         if template is None:
@@ -138,14 +135,14 @@ class Renderer:
     def stream_head(self, lines: str, *, chunked: bool) -> bytes:
         """The head of a response that lasts until the connection ends."""
         framing = CHUNKED_LINE if chunked else ""
-        return self._head(200) + f"{lines}{framing}{CLOSE_LINE}\r\n".encode("latin-1")
+        return self._head(200, self._body_lines) + f"{lines}{framing}{CLOSE_LINE}\r\n".encode("latin-1")
 
     def download_head(self, lines: str, length: int | None, *, chunked: bool, close: bool) -> bytes:
         """The head of a response that is sent piece by piece."""
         framing = f"{CONTENT_LENGTH}{length}\r\n" if length is not None else ""
         framing += CHUNKED_LINE if chunked else ""
         framing += CLOSE_LINE if close else ""
-        return self._head(200) + f"{lines}{framing}\r\n".encode("latin-1")
+        return self._head(200, self._body_lines) + f"{lines}{framing}\r\n".encode("latin-1")
 
 
 def _response(head: bytes, answer: Answer, close: bool, head_only: bool) -> list[bytes]:

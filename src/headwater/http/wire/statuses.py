@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.http.wire.browsers import ALLOW_ALL_LINES
 from headwater.http.wire.codes import REFUSALS, RETRY_LATER_SECONDS
 from headwater.protocol import etags, headers, incarnations
 from headwater.protocol.content_types import DEFAULT, is_json, media_type
@@ -55,6 +56,10 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     body: bytes = b""
     is_page: bool = False
     """Whether it is a page of ours, which brings its own security policy."""
+    is_shared: bool = False
+    """Whether caches may give it to others, so that it says whether all origins may read it, whoever asked."""
+    is_empty: bool = False
+    """Whether there is never a body, so that browsers need no policy for it."""
 
 
 EXTENSIONS = "append-batch, attrs, bootstrap, conditional-append, fork, incarnation, retention, snapshot"
@@ -130,11 +135,6 @@ def extensions(content_type: str) -> str:
     return JSON_EXTENSIONS if is_json(content_type) else EXTENSIONS
 
 
-def extensions_line(content_type: str) -> str:
-    """The line that responses about a JSON stream carry; clients that read records look for it in every one."""
-    return JSON_EXTENSIONS_LINE if is_json(content_type) else ""
-
-
 def _record_lines(record: int | None, record_first: int | None, record_next: int | None) -> str:
     """Record numbers of a JSON stream: of the first message of the response, of the oldest retained, of the next."""
     lines = "" if record is None else f"{_RECORD_START}{record}\r\n"
@@ -146,7 +146,7 @@ def _record_lines(record: int | None, record_first: int | None, record_next: int
 def appended(reply: Appended, voice: Voice) -> Answer:
     records, producer = reply.record is not None, reply.producer_epoch is not None
     lines = append_template(voice, records=records, producer=producer) % append_numbers(reply)
-    return Answer(200 if producer else 204, _CLOSED + lines if reply.closed else lines)
+    return Answer(200 if producer else 204, _CLOSED + lines if reply.closed else lines, is_empty=True)
 
 
 def append_numbers(reply: Appended) -> tuple[int | None, ...]:
@@ -159,7 +159,7 @@ def append_numbers(reply: Appended) -> tuple[int | None, ...]:
 def append_template(voice: Voice, *, records: bool, producer: bool) -> str:
     """The header lines of an append with places for its numbers, in the order in which `appended` has them."""
     lines = f"{_NEXT_OFFSET}{voice.form.value}\r\n{_INCARNATION}{voice.log_id}-%d\r\n"
-    lines += f"{_RECORD_START}%d\r\n{_RECORD_NEXT}%d\r\n{JSON_EXTENSIONS_LINE}" if records else ""
+    lines += f"{_RECORD_START}%d\r\n{_RECORD_NEXT}%d\r\n" if records else ""
     return f"{lines}{_PRODUCER_EPOCH}%d\r\n{_PRODUCER_SEQ}%d\r\n" if producer else lines
 
 
@@ -219,14 +219,19 @@ def snapshot_lines(  # noqa: PLR0917
 
 
 def _page(reply: Page, voice: Voice) -> Answer:
-    return Answer(200, page_lines(reply, voice), reply.body)
+    return Answer(200, page_lines(reply, voice), reply.body, is_shared=True)
 
 
 def page_lines(page: Page, voice: Voice) -> str:
     """The header lines of a page."""
     numbers = page.next_offset, page.incarnation, page.incarnation, page.start, page.next_offset
     records = () if page.record_next is None else (page.record_first, page.record_next)
-    return _record_lines(page.record, None, None) + page_template(page, voice) % (*numbers, *records)
+    return by_record_lines(page) + page_template(page, voice) % (*numbers, *records)
+
+
+def by_record_lines(page: Page) -> str:
+    """The header lines of a page that was read by record: its first record, and that there are such reads."""
+    return "" if page.record is None else f"{_record_lines(page.record, None, None)}{JSON_EXTENSIONS_LINE}"
 
 
 def page_template(page: Page, voice: Voice) -> str:
@@ -238,8 +243,12 @@ def page_template(page: Page, voice: Voice) -> str:
         f'{_ETAG}"{incarnation}:%d:%d{":c" if ended else ""}"\r\n'
         f"{_cache_lines(page.content_type, voice)[0 if page.next_offset > page.start else 1]}"
     )
-    records = f"{_RECORD_FIRST}%d\r\n{_RECORD_NEXT}%d\r\n{JSON_EXTENSIONS_LINE}"
-    return lines if page.record_next is None else lines + records
+    return lines if page.record_next is None else f"{lines}{_RECORD_FIRST}%d\r\n{_RECORD_NEXT}%d\r\n"
+
+
+def shared_lines(voice: Voice) -> str:
+    """What a response says to all origins, because a cache may give it to a page of any."""
+    return "" if voice.by_origin else ALLOW_ALL_LINES
 
 
 @lru_cache(maxsize=1024)
@@ -251,7 +260,7 @@ def _cache_lines(content_type: str, voice: Voice) -> tuple[str, str]:
     elif voice.private:
         page = page.replace("public", "private")
     saved = voice.attachments and media_type(content_type) == DEFAULT
-    more = _vary(voice) + (f"{headers.CONTENT_DISPOSITION.line}attachment\r\n" if saved else "")
+    more = _vary(voice) + (f"{headers.CONTENT_DISPOSITION.line}attachment\r\n" if saved else "") + shared_lines(voice)
     return page + more, tail + more
 
 
@@ -300,9 +309,6 @@ def _rate_limit_lines(limit: RateLimit) -> str:
     return f'{lines}{headers.RATE_LIMIT.line}"{limit.name}";r=0;t={limit.retry_after_seconds}\r\n'
 
 
-SAYS_EXTENSIONS = frozenset({Created, Existed, Described, Appended, Page})
-"""Replies from which it is clear whether their stream is JSON."""
-
 ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
     Created: _created,
     Existed: _existed,
@@ -326,25 +332,24 @@ def from_now(page: Page, voice: Voice) -> Answer:
     if page.up_to_date:
         lines += _IS_UP_TO_DATE
     if page.record_next is not None:
-        lines += _record_lines(page.record, page.record_first, page.record_next) + JSON_EXTENSIONS_LINE
+        lines += by_record_lines(page) + _record_lines(None, page.record_first, page.record_next)
     ended = page.up_to_date and page.closed
     return Answer(200, lines + stream_lines(page.incarnation, page.next_offset, ended, voice), page.body)
 
 
 def not_modified(page: Page, voice: Voice) -> Answer:
     """The answer to a read whose ETag the client already has: the same headers, and no body."""
-    return Answer(304, page_lines(page, voice))
+    return Answer(304, page_lines(page, voice), is_shared=True)
 
 
 def polled(page: Page, voice: Voice, cursor: int) -> Answer:
     """The answer to a long-poll that found data: a page with a cursor."""
-    return Answer(200, f"{page_lines(page, voice)}{_CURSOR}{cursor}\r\n", page.body)
+    return Answer(200, f"{page_lines(page, voice)}{_CURSOR}{cursor}\r\n", page.body, is_shared=True)
 
 
 def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:
     """The answer to a long-poll that found nothing: the reader is still at the tail, or at the end."""
     lines = stream_lines(page.incarnation, page.next_offset, page.closed, voice)
-    lines += f"{_IS_UP_TO_DATE}{_NO_STORE}{_record_lines(page.record, page.record_first, page.record_next)}"
-    if page.record_next is not None:
-        lines += JSON_EXTENSIONS_LINE
+    lines += f"{_IS_UP_TO_DATE}{_NO_STORE}{by_record_lines(page)}"
+    lines += _record_lines(None, page.record_first, page.record_next)
     return Answer(204, lines if page.closed else f"{lines}{_CURSOR}{cursor}\r\n")
