@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from headwater.backup.create import create_backup, state_of
-from headwater.backup.manifest import MANIFEST, BackupFailed
+from headwater.backup.manifest import MANIFEST, BackupFailed, verify_backup
 from headwater.backup.restore import restore_backup
-from headwater.backup.verify import verify_backup
 from headwater.storage.folder import FolderStore
 from headwater.storage.store import StoreFailed
 from headwater.streams.images import image_of

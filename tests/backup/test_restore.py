@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from headwater.backup.create import create_backup
-from headwater.backup.generation import GENERATION_POSITIONS
 from headwater.backup.manifest import BackupFailed
-from headwater.backup.restore import restore_backup
+from headwater.backup.restore import GENERATION_POSITIONS, restore_backup
 from headwater.lake.catalog import read_catalog
 from headwater.lake.ownership import OWNER_KEY
 from headwater.log.journal import identity

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from headwater.backup.create import create_backup
-from headwater.backup.manifest import MANIFEST, BackupFailed, Manifest
+from headwater.backup.manifest import MANIFEST, BackupFailed, Manifest, verify_backup
 from headwater.backup.restore import restore_backup
-from headwater.backup.verify import verify_backup
 from headwater.storage.folder import FolderStore
 
 from .servers import no_progress, origin

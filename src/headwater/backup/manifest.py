@@ -1,4 +1,4 @@
-"""What a backup consists of: its manifest, its objects and the image of its state.
+"""What a backup consists of, and whether it is all there: its manifest, its objects and the image of its state.
 
 backup.json        the manifest, written last: every object with its SHA-256
 image/<n>          the state: the pieces of an image, each preceded by its length in 8 bytes
@@ -8,9 +8,11 @@ lake/...           segments, under the keys that they have in the lake
 
 import hashlib
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
+from headwater.lake.format import parse_segment_key
 from headwater.storage.store import KeyExists, KeyMissing, Store
 from headwater.streams.images import image_of, restore
 from headwater.streams.state import State
@@ -163,3 +165,29 @@ def _image_pieces(source: Store, manifest: Manifest) -> Iterator[bytes]:
             if at > len(part):
                 raise ValueError(f"{copied.key} ends within a piece")
             yield part[start:at]
+
+
+class Verified(NamedTuple):
+    """A backup that is complete and undamaged."""
+
+    manifest: Manifest
+    state: State
+
+
+def verify_backup(source: Store, progress: Progress) -> Verified:
+    """Read every object of a backup, compare it with the manifest, and check that the state refers to nothing else."""
+    manifest = read_manifest(source)
+    for done, copied in enumerate(manifest.objects):
+        progress("checking", done, len(manifest.objects))
+        read_object(source, copied)
+    state = read_state(source, manifest)
+    keys = {copied.key for copied in manifest.objects}
+    segments = {parsed.id for key in keys if (parsed := parse_segment_key(key.removeprefix(LAKE))) is not None}
+    missing = [f"snapshot {blob}" for blob in blobs_of(state) if f"{SNAPSHOTS}{blob}" not in keys]
+    missing += [
+        f"segment {held.segment.id}" for held in state.cold.segments.values() if held.segment.id not in segments
+    ]
+    if missing:
+        more = f" and {len(missing) - 1} more objects" if len(missing) > 1 else ""
+        raise BackupFailed(f"The backup in {source.url} lacks {missing[0]}{more}.")
+    return Verified(manifest, state)

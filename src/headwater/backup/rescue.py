@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.backup.generation import GENERATION_POSITIONS, begin_generation
+from headwater.backup.restore import GENERATION_POSITIONS, begin_generation
 from headwater.lake.format import segment_key
 from headwater.lake.ownership import pass_on
 from headwater.log import sequencing

@@ -3,12 +3,11 @@
 The journal's identity is written last: no server starts on a directory whose restore was interrupted.
 """
 
+import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.backup.generation import begin_generation
-from headwater.backup.manifest import LAKE, SNAPSHOTS, BackupFailed, Manifest, Progress, read_object
-from headwater.backup.verify import verify_backup
+from headwater.backup.manifest import LAKE, SNAPSHOTS, BackupFailed, Manifest, Progress, read_object, verify_backup
 from headwater.lake.ownership import claim
 from headwater.log.images import ImageFiles
 from headwater.log.journal import files as journal_files
@@ -17,6 +16,9 @@ from headwater.storage.disk import Disk, RealDisk, make_directory
 from headwater.storage.store import Store
 from headwater.streams.images import image_of
 from headwater.streams.state import State
+
+GENERATION_POSITIONS = 2**40
+"""How far ahead a generation begins: four months of a hundred thousand commands a second, eight million times."""
 
 
 class Restored(NamedTuple):
@@ -68,3 +70,17 @@ def _write_state(disk: Disk, data: Path, state: State) -> None:
     journal_files.write_header(file, state.log_id, ours.seed, first)
     file.close()
     identity.save(ours, data / "journal", disk)
+
+
+def begin_generation(state: State) -> None:
+    """Turn the state of a backup into the beginning of a new log.
+
+    Nothing that the old log said after the backup can be mistaken for the new one's. The old server may have gone on,
+    and one backup may be restored twice. So a generation has a random id of its own, which every printed incarnation,
+    entity tag and event id carries, and begins far above every position that the old log can have reached. Incarnations
+    of streams in the backup keep their numbers, because segments name them.
+    """
+    state.log_id = secrets.token_hex(8)
+    state.position += GENERATION_POSITIONS
+    # A consumer's position is a promise about rows of the old log; what it read there may differ from what is here.
+    state.cold.consumers.clear()

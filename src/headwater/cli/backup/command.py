@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 
 from headwater.backup.create import Origin, create_backup
-from headwater.backup.manifest import BackupFailed, Manifest
+from headwater.backup.manifest import BackupFailed, Manifest, verify_backup
 from headwater.backup.manifest import Progress as BackupProgress
 from headwater.backup.restore import restore_backup
-from headwater.backup.verify import verify_backup
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, say, size
