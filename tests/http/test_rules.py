@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.access.policy import Policy, PolicyError, load
-from headwater.access.reloading import Changes
+from headwater.access.policy import Changes, Policy, PolicyError, load
 from headwater.http.gates import Guard
 from headwater.http.rules import Rules
 

@@ -15,6 +15,7 @@ from headwater.access.grants import (
     Grant,
     GrantError,
     Rights,
+    Template,
     compile_rights,
     narrow,
     parse_grant,
@@ -23,7 +24,6 @@ from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
 from headwater.access.jwks import FetchedKeys, Keyring, KeysUnavailable
 from headwater.access.jws import HS256, Claims, HmacKey, Jws
 from headwater.access.limits import Limits, Quota
-from headwater.access.templates import Template
 from headwater.access.tickets import GRANTS_CLAIM
 
 _JWT_BEGIN = b"ey"

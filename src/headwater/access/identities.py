@@ -10,7 +10,7 @@ from headwater.access.grants import Action
 
 
 class Moment(NamedTuple):
-    """One instant on two clocks: the wall clock, which credentials use, and the monotonic clock, which cannot be set."""
+    """One instant on two clocks: the wall clock, which credentials use, and the monotonic one, which cannot be set."""
 
     wall_seconds: float
     monotonic_seconds: float

@@ -15,6 +15,7 @@ The rules, in the order in which a token meets them:
 import binascii
 import hmac
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -77,13 +78,7 @@ class Ed25519Key(NamedTuple):
 
     def verify(self, signature: bytes, signed: bytes) -> bool:
         """Whether the signature is this key's."""
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
-
-        try:
-            self.key.verify(signature, signed)
-        except InvalidSignature:
-            return False
-        return True
+        return _is_valid(self.key.verify, signature, signed)
 
 
 class P256Key(NamedTuple):
@@ -94,7 +89,6 @@ class P256Key(NamedTuple):
 
     def verify(self, signature: bytes, signed: bytes) -> bool:
         """Whether the signature, two numbers side by side, is this key's."""
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric.ec import ECDSA  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature  # noqa: PLC0415
         from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
@@ -103,11 +97,7 @@ class P256Key(NamedTuple):
             return False
         r, s = signature[:_P256_NUMBER_BYTES], signature[_P256_NUMBER_BYTES:]
         der = encode_dss_signature(int.from_bytes(r), int.from_bytes(s))
-        try:
-            self.key.verify(der, signed, ECDSA(SHA256()))
-        except InvalidSignature:
-            return False
-        return True
+        return _is_valid(self.key.verify, der, signed, ECDSA(SHA256()))
 
 
 class RsaKey(NamedTuple):
@@ -118,15 +108,20 @@ class RsaKey(NamedTuple):
 
     def verify(self, signature: bytes, signed: bytes) -> bool:
         """Whether the signature is this key's."""
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15  # noqa: PLC0415
         from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
 
-        try:
-            self.key.verify(signature, signed, PKCS1v15(), SHA256())
-        except InvalidSignature:
-            return False
-        return True
+        return _is_valid(self.key.verify, signature, signed, PKCS1v15(), SHA256())
+
+
+def _is_valid(verify: Callable[..., None], *what: object) -> bool:
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+
+    try:
+        verify(*what)
+    except InvalidSignature:
+        return False
+    return True
 
 
 PublicKey: TypeAlias = Ed25519Key | P256Key | RsaKey

@@ -1,9 +1,13 @@
-"""Load the access file: check everything in it, read the files that it names, and compile a `Policy`."""
+"""Load the access file: check everything in it, read the files that it names, and compile a `Policy`.
+
+To load it again, and to say which of its entries have changed, is work for a thread, since it takes time.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from headwater.access import tokens
 from headwater.access.document import (
@@ -21,7 +25,7 @@ from headwater.access.document import (
     read_key_file,
     stamp_of,
 )
-from headwater.access.grants import GRANTS_MAX, Grant, GrantError, compile_rights, parse_grant
+from headwater.access.grants import GRANTS_MAX, Grant, GrantError, Template, compile_rights, parse_grant, parse_template
 from headwater.access.identifying import (
     FileToken,
     Issuer,
@@ -36,13 +40,17 @@ from headwater.access.identities import Identity, Kind
 from headwater.access.jwks import FetchedKeys, FixedKeys, JwksError, Keyring, check_url, parse_jwks
 from headwater.access.jws import PUBLIC_KEY_ALGORITHMS, HmacKey
 from headwater.access.limits import Limits, Quota, parse_limits, parse_quota
-from headwater.access.templates import Template, parse_template
 
-__all__ = ["Policy", "PolicyError", "load"]
+__all__ = ["Policy", "PolicyError", "Reloaded", "load", "reload"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ANY_BUCKET = "*"
+LISTED_MAX = 100
+"""How many entries are listed by their ids."""
+
+Changes = dict[str, list[str]]
+"""Which entries were added, removed and changed, by their kinds and ids."""
 
 
 def load(path: Path, previous: Policy | None = None) -> Policy:
@@ -259,3 +267,44 @@ class _Loader:
 
     def _error(self, place: str, problem: str) -> PolicyError:
         return PolicyError(f"{self.path}: {place} {problem}.")
+
+
+class Reloaded(NamedTuple):
+    """The new rules, and in what they differ from the old ones."""
+
+    policy: Policy
+    changes: Changes
+
+
+def reload(before: Policy) -> Reloaded:
+    """Read the access file again, or raise `PolicyError`."""
+    after = load(before.path, before)
+    return Reloaded(after, _differences(_entries(before), _entries(after)))
+
+
+def _entries(policy: Policy) -> dict[str, object]:
+    entries: dict[str, object] = {"anonymous": policy.anonymous_grants}
+    for token in policy.tokens.values():
+        identity = token.identity
+        rights = identity.exact, identity.prefixes, identity.limits
+        entries[f"token {identity.name}"] = rights, token.expires_wall_seconds
+    entries |= {f"key {key.id}": key[2:] for key in policy.keys.values()}
+    entries |= {f"issuer {issuer.url}": (issuer.rules, issuer.audiences) for issuer in policy.issuers.values()}
+    for name, identity in policy.certificates.items():
+        entries[f"certificate {name}"] = identity.exact, identity.prefixes, identity.limits
+    return entries | {"revoked": policy.revocations}
+
+
+def _differences(before: dict[str, object], after: dict[str, object]) -> Changes:
+    both = before.keys() & after.keys()
+    return {
+        "added": _some(after.keys() - before.keys()),
+        "removed": _some(before.keys() - after.keys()),
+        "changed": _some(name for name in both if before[name] != after[name]),
+    }
+
+
+def _some(entries: Iterable[str]) -> list[str]:
+    found = sorted(entries)
+    more = [f"and {len(found) - LISTED_MAX} more"] if len(found) > LISTED_MAX else []
+    return found[:LISTED_MAX] + more

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from headwater.access.document import Stamp, stamp_of
 from headwater.access.identities import Moment
-from headwater.access.policy import PolicyError
-from headwater.access.reloading import Changes, reload
+from headwater.access.policy import Changes, PolicyError, reload
 from headwater.http.gates import Guard
 
 LOOK_SECONDS = 5.0

@@ -8,11 +8,10 @@ from time import monotonic
 
 import msgspec
 
-from headwater.access import reloading
 from headwater.access.allowances import Usage
 from headwater.access.grants import Action
-from headwater.access.policy import Policy, PolicyError
-from headwater.access.reloading import Reloaded
+from headwater.access.policy import Policy, PolicyError, Reloaded
+from headwater.access.policy import reload as reload_policy
 from headwater.http.addresses import Address
 from headwater.http.context import Context
 from headwater.http.exchange import READ, WRITE, Exchange
@@ -56,7 +55,7 @@ def _begin(exchange: Exchange, guard: Guard) -> None:
 
 def _load(policy: Policy) -> Reloaded | PolicyError:
     try:
-        return reloading.reload(policy)
+        return reload_policy(policy)
     except PolicyError as error:
         return error
 
