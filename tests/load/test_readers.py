@@ -6,7 +6,7 @@ import pytest
 
 from headwater.client import Client
 from headwater.load.events import event
-from headwater.load.failures import LoadFailed
+from headwater.load.messages import LoadFailed
 from headwater.load.readers import Audience, Ending, Receipt
 from headwater.load.targets import Target
 from headwater.testing import running_server

@@ -11,7 +11,7 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 import pytest
 
 from headwater.load import targets
-from headwater.load.failures import LoadFailed
+from headwater.load.messages import LoadFailed
 from headwater.load.sockets import Connection, Job, run, work
 from headwater.load.sources import Page, Reads, Rotation, Source
 from headwater.load.targets import Target

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.load.failures import LoadFailed
+from headwater.load.messages import LoadFailed
 from headwater.load.sse import EventStream
 from headwater.protocol import sse
 

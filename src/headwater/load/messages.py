@@ -99,3 +99,7 @@ def _chunks_end(data: bytes | bytearray, at: int) -> int:
 
 def _chunk_size(data: bytes | bytearray, at: int) -> int:
     return int(bytes(data[at : data.index(b"\r\n", at)]).partition(b";")[0], 16)
+
+
+class LoadFailed(OSError):
+    """The load cannot continue; the message is a clause that names the request or the connection."""

@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from headwater.load.failures import LoadFailed
+from headwater.load.messages import LoadFailed
 
 
 class Failure(NamedTuple):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from headwater.load import targets
 from headwater.load.events import EVENT_BYTES, Tracker
-from headwater.load.failures import LoadFailed
 from headwater.load.loads import Latencies
+from headwater.load.messages import LoadFailed
 from headwater.load.processes import Crew
 from headwater.load.sse import EventStream
 from headwater.load.targets import Target

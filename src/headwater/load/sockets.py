@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 
 from headwater.load import messages, targets
-from headwater.load.failures import LoadFailed
 from headwater.load.loads import Load, Tally
+from headwater.load.messages import LoadFailed
 from headwater.load.processes import Crew
 from headwater.load.sources import Source
 from headwater.load.targets import Target

@@ -1,7 +1,7 @@
 """Server-sent events for many readers at once: only as much parsing as the data and the last offset take."""
 
 from headwater.load import messages
-from headwater.load.failures import LoadFailed
+from headwater.load.messages import LoadFailed
 
 DATA = b"event: data\ndata:"
 CONTROL = b"\n\nevent: control\n"

@@ -19,7 +19,7 @@ from headwater.cli.failures import fail
 from headwater.cli.progress import Progress
 from headwater.client import OutcomeUnknown
 from headwater.client.urls import split_urls
-from headwater.load.failures import LoadFailed
+from headwater.load.messages import LoadFailed
 from headwater.load.targets import Target
 
 Work = Callable[[Bench, Result], None]

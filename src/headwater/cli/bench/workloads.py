@@ -14,8 +14,8 @@ from headwater.cli.bench.results import Check, Result
 from headwater.client import Client, ClientError, RequestRefused, Stream
 from headwater.load import messages, records
 from headwater.load.events import EVENT_BYTES_MIN, Tracker
-from headwater.load.failures import LoadFailed
 from headwater.load.loads import SENDING_CORES, Latencies, Load
+from headwater.load.messages import LoadFailed
 from headwater.load.readers import Audience, Ending, Receipt
 from headwater.load.records import RECORD_BYTES_MIN, Findings, Ledger
 from headwater.load.sockets import Job, run, share, work
