@@ -31,7 +31,7 @@ from headwater.client import (
     StreamClosed,
     TransportFailed,
 )
-from headwater.client.batches import ProducerOptions
+from headwater.client.producing import ProducerOptions
 from headwater.protocol import content_types
 
 # The suite runs this file as a program, so modules are searched in its folder only.

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from headwater.client.batches import Batch, ProducerOptions
 from headwater.client.bodies import EncodedMessages
-from headwater.client.producing import Producing
+from headwater.client.producing import Batch, ProducerOptions, Producing
 from headwater.client.retrying import RetryPolicy
 from headwater.client.wire import Response
 

@@ -192,7 +192,7 @@ def test_a_scan_is_asked_for_again_until_it_is_being_read() -> None:
 def test_an_answer_of_another_server_is_named() -> None:
     for body in (b"[]", b"<html>"):
         with pytest.raises(ProtocolViolation, match="http://h/__headwater/status"):
-            Script([Response(200, {}, body)]).run(programs.status(TARGET))
+            Script([Response(200, {}, body)]).run(programs.members_of(TARGET, "GET", "/status"))
 
 
 def test_a_busy_server_is_waited_for_without_counting() -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from headwater.client.batches import ProducerOptions
 from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import (
     BadRequest,
@@ -16,7 +15,7 @@ from headwater.client.errors import (
     StreamClosed,
     TransportFailed,
 )
-from headwater.client.producing import Producing
+from headwater.client.producing import ProducerOptions, Producing
 from headwater.client.values import Appended
 from headwater.client.wire import Response
 

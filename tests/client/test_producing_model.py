@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.client.batches import Batch
 from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import ClientError, OutcomeUnknown
+from headwater.client.producing import Batch
 from headwater.client.values import Appended
 from headwater.client.wire import Request, Response
 

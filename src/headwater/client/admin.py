@@ -70,33 +70,19 @@ class PurgeInfo:
 # -- The server and its lake -------------------------------------------------------------------------------------------
 
 
-def status(target: RequestTarget) -> Program[dict[str, Any]]:
-    return (yield from _object(target, target.request("GET", "/status")))
+def members_of(target: RequestTarget, method: str, sub: str) -> Program[dict[str, Any]]:
+    """The JSON object with which the server answers a request without a body."""
+    return (yield from _object(target, target.request(method, sub)))
 
 
-def whoami(target: RequestTarget) -> Program[dict[str, Any]]:
-    return (yield from _object(target, target.request("GET", "/whoami")))
-
-
-def cluster(target: RequestTarget) -> Program[dict[str, Any]]:
-    return (yield from _object(target, target.request("GET", "/cluster")))
+def tell(target: RequestTarget, method: str, sub: str) -> Program[None]:
+    """Send a request without a body, whose answer says nothing."""
+    yield from ask(target.request(method, sub), target.policy)
 
 
 def checkpoint(target: RequestTarget) -> Program[str]:
     answer = yield from _object(target, target.request("POST", "/cluster/checkpoint"))
     return str(answer["id"])
-
-
-def image(target: RequestTarget) -> Program[dict[str, Any]]:
-    return (yield from _object(target, target.request("POST", "/cluster/image")))
-
-
-def drain(target: RequestTarget) -> Program[None]:
-    yield from ask(target.request("POST", "/cluster/drain"), target.policy)
-
-
-def describe_log(target: RequestTarget) -> Program[dict[str, Any]]:
-    return (yield from _object(target, target.request("GET", "/log")))
 
 
 def flush(target: RequestTarget, all_tables: bool) -> Program[dict[str, int]]:
@@ -138,12 +124,12 @@ def register_consumer(
 ) -> Program[None]:
     silence = {} if silence_seconds is None else {"silence_seconds": silence_seconds}
     body = _json({"positions": dict(positions), "renew": renew, **silence})
-    yield from ask(target.request("PUT", _consumer(name), JSON_FIELDS, body=body), target.policy)
+    yield from ask(target.request("PUT", consumer_path(name), JSON_FIELDS, body=body), target.policy)
 
 
 def lease(target: RequestTarget, name: str, seconds: int, renew: bool) -> Program[None]:
     body = _json({"lease_seconds": seconds, "renew": renew})
-    yield from ask(target.request("PUT", _consumer(name), JSON_FIELDS, body=body), target.policy)
+    yield from ask(target.request("PUT", consumer_path(name), JSON_FIELDS, body=body), target.policy)
 
 
 def read_consumers(target: RequestTarget) -> Program[list[ConsumerInfo]]:
@@ -154,18 +140,14 @@ def read_consumers(target: RequestTarget) -> Program[list[ConsumerInfo]]:
 def read_consumer(target: RequestTarget, name: str) -> Program[ConsumerInfo | None]:
     """A consumer; None if it is not registered."""
     try:
-        return _consumer_info((yield from _object(target, target.request("GET", _consumer(name)))))
+        return _consumer_info((yield from _object(target, target.request("GET", consumer_path(name)))))
     except NotFound as error:
         if error.code != Code.CONSUMER_NOT_FOUND:
             raise
         return None
 
 
-def forget_consumer(target: RequestTarget, name: str) -> Program[None]:
-    yield from ask(target.request("DELETE", _consumer(name)), target.policy)
-
-
-def _consumer(name: str) -> str:
+def consumer_path(name: str) -> str:
     return f"/consumers/{quoted(name)}"
 
 
@@ -224,10 +206,6 @@ def append(target: RequestTarget, rows: bytes) -> Program[bytes]:
     request = target.request("POST", "/append", with_values({headers.CONTENT_TYPE: ARROW}), body=rows)
     answer = yield from ask(request, target.policy)
     return answer.response.body
-
-
-def finish_producer(target: RequestTarget, producer: str) -> Program[None]:
-    yield from ask(target.request("DELETE", f"/producers/{quoted(producer)}"), target.policy)
 
 
 # -- Requests and answers ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import AsyncRequestValue, ClientSettings
+from headwater.client.settings import AsyncRequestValue, ClientSettings, quoted
 from headwater.client.urls import ServerUrls
 from headwater.client.values import BucketInfo, ListedStream
 
@@ -56,11 +56,11 @@ class AsyncAdmin:
 
     async def status(self) -> dict[str, Any]:
         """The server's version, health and usage."""
-        return await self._carrier.run(admin.status(self._target))
+        return await self._carrier.run(admin.members_of(self._target, "GET", "/status"))
 
     async def cluster(self) -> dict[str, Any]:
         """The cluster as this node sees it."""
-        return await self._carrier.run(admin.cluster(self._target))
+        return await self._carrier.run(admin.members_of(self._target, "GET", "/cluster"))
 
     async def checkpoint(self) -> str:
         """Have every node hash its state at one position; the id under which each shows its hash."""
@@ -68,19 +68,19 @@ class AsyncAdmin:
 
     async def image(self) -> dict[str, Any]:
         """Have this node store an image of its state: its `log_id`, `position` and `sequence`."""
-        return await self._carrier.run(admin.image(self._target))
+        return await self._carrier.run(admin.members_of(self._target, "POST", "/cluster/image"))
 
     async def drain(self) -> None:
         """Have this node finish its requests, leave the cluster and end."""
-        await self._carrier.run(admin.drain(self._target))
+        await self._carrier.run(admin.tell(self._target, "POST", "/cluster/drain"))
 
     async def whoami(self) -> dict[str, Any]:
         """Whom the server takes this client for: its `name`, its `kind`, and the server's `mode`."""
-        return await self._carrier.run(admin.whoami(self._target))
+        return await self._carrier.run(admin.members_of(self._target, "GET", "/whoami"))
 
     async def describe_log(self) -> dict[str, Any]:
         """The log's `log_id`, its `positions`, and its `lake`, whose `url` is None for those who may not read it."""
-        return await self._carrier.run(admin.describe_log(self._target))
+        return await self._carrier.run(admin.members_of(self._target, "GET", "/log"))
 
     async def flush(self, *, all_tables: bool = False) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard.
@@ -141,7 +141,7 @@ class AsyncAdmin:
 
     async def forget_consumer(self, name: str) -> None:
         """Remove a consumer; the lake no longer keeps anything for it."""
-        await self._carrier.run(admin.forget_consumer(self._target, name))
+        await self._carrier.run(admin.tell(self._target, "DELETE", admin.consumer_path(name)))
 
     # -- Many streams at once ------------------------------------------------------------------------------------------
 
@@ -179,4 +179,4 @@ class AsyncAdmin:
 
     async def finish_producer(self, producer: str) -> None:
         """Fence a producer off from all streams, which then need not remember it."""
-        await self._carrier.run(admin.finish_producer(self._target, producer))
+        await self._carrier.run(admin.tell(self._target, "DELETE", f"/producers/{quoted(producer)}"))

@@ -9,9 +9,9 @@ from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.writing import AsyncAppender, AsyncProducer
-from headwater.client.batches import ProducerOptions
 from headwater.client.extensions import StreamPosition
 from headwater.client.operations import Conditions, Fork, IfExists, RequestTarget
+from headwater.client.producing import ProducerOptions
 from headwater.client.reading import Reader, ReadOptions
 from headwater.client.retrying import RetryPolicy
 from headwater.client.values import (

@@ -6,11 +6,10 @@ from typing import Any
 from headwater.client import bodies, operations
 from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.runtime import AsyncCondition, AsyncLock, AsyncWorkers, clock, new_future, result_of
-from headwater.client.batches import Batch, ProducerOptions
 from headwater.client.errors import ClientError, OutcomeUnknown, TransportFailed
 from headwater.client.gathering import Gathering, Waiting, shares
 from headwater.client.operations import Conditions, RequestTarget
-from headwater.client.producing import Producing
+from headwater.client.producing import Batch, ProducerOptions, Producing
 from headwater.client.settings import AsyncText
 from headwater.client.values import Appended
 from headwater.client.wire import Response

@@ -12,7 +12,7 @@ from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Flow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import ClientSettings, RequestValue
+from headwater.client.settings import ClientSettings, RequestValue, quoted
 from headwater.client.urls import ServerUrls
 from headwater.client.values import BucketInfo, ListedStream
 
@@ -57,11 +57,11 @@ class Admin:
 
     def status(self) -> dict[str, Any]:
         """The server's version, health and usage."""
-        return self._carrier.run(admin.status(self._target))
+        return self._carrier.run(admin.members_of(self._target, "GET", "/status"))
 
     def cluster(self) -> dict[str, Any]:
         """The cluster as this node sees it."""
-        return self._carrier.run(admin.cluster(self._target))
+        return self._carrier.run(admin.members_of(self._target, "GET", "/cluster"))
 
     def checkpoint(self) -> str:
         """Have every node hash its state at one position; the id under which each shows its hash."""
@@ -69,19 +69,19 @@ class Admin:
 
     def image(self) -> dict[str, Any]:
         """Have this node store an image of its state: its `log_id`, `position` and `sequence`."""
-        return self._carrier.run(admin.image(self._target))
+        return self._carrier.run(admin.members_of(self._target, "POST", "/cluster/image"))
 
     def drain(self) -> None:
         """Have this node finish its requests, leave the cluster and end."""
-        self._carrier.run(admin.drain(self._target))
+        self._carrier.run(admin.tell(self._target, "POST", "/cluster/drain"))
 
     def whoami(self) -> dict[str, Any]:
         """Whom the server takes this client for: its `name`, its `kind`, and the server's `mode`."""
-        return self._carrier.run(admin.whoami(self._target))
+        return self._carrier.run(admin.members_of(self._target, "GET", "/whoami"))
 
     def describe_log(self) -> dict[str, Any]:
         """The log's `log_id`, its `positions`, and its `lake`, whose `url` is None for those who may not read it."""
-        return self._carrier.run(admin.describe_log(self._target))
+        return self._carrier.run(admin.members_of(self._target, "GET", "/log"))
 
     def flush(self, *, all_tables: bool = False) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard.
@@ -140,7 +140,7 @@ class Admin:
 
     def forget_consumer(self, name: str) -> None:
         """Remove a consumer; the lake no longer keeps anything for it."""
-        self._carrier.run(admin.forget_consumer(self._target, name))
+        self._carrier.run(admin.tell(self._target, "DELETE", admin.consumer_path(name)))
 
     # -- Many streams at once ------------------------------------------------------------------------------------------
 
@@ -176,4 +176,4 @@ class Admin:
 
     def finish_producer(self, producer: str) -> None:
         """Fence a producer off from all streams, which then need not remember it."""
-        self._carrier.run(admin.finish_producer(self._target, producer))
+        self._carrier.run(admin.tell(self._target, "DELETE", f"/producers/{quoted(producer)}"))

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.client import bodies, extensions, operations
-from headwater.client.batches import ProducerOptions
 from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.flows import Bootstrap, Follower
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.writing import Appender, Producer
 from headwater.client.extensions import StreamPosition
 from headwater.client.operations import Conditions, Fork, IfExists, RequestTarget
+from headwater.client.producing import ProducerOptions
 from headwater.client.reading import Reader, ReadOptions
 from headwater.client.retrying import RetryPolicy
 from headwater.client.values import (

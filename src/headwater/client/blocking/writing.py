@@ -5,13 +5,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from headwater.client import bodies, operations
-from headwater.client.batches import Batch, ProducerOptions
 from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Condition, Lock, Workers, clock, new_future, result_of
 from headwater.client.errors import ClientError, OutcomeUnknown, TransportFailed
 from headwater.client.gathering import Gathering, Waiting, shares
 from headwater.client.operations import Conditions, RequestTarget
-from headwater.client.producing import Producing
+from headwater.client.producing import Batch, ProducerOptions, Producing
 from headwater.client.settings import Text
 from headwater.client.values import Appended
 from headwater.client.wire import Response
