@@ -7,7 +7,7 @@
 FROM python:3.13-slim-bookworm AS build
 
 WORKDIR /src
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore HEADWATER_REQUIRE_COMPILED=1
 
 # For the compiled modules; nothing of it is in the image.
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
@@ -19,7 +19,7 @@ RUN python -m venv --without-pip /opt/headwater
 COPY requirements.lock ./
 RUN pip --python /opt/headwater/bin/python install --require-hashes --requirement requirements.lock
 
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src src
 RUN pip --python /opt/headwater/bin/python install --no-deps --no-build-isolation .
 

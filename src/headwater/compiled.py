@@ -1,7 +1,8 @@
 """Compiled modules: they do the work of pure modules for the usual requests.
 
 They are built at installation if there is a C compiler, and the server is complete without them. HEADWATER_PURE=1
-disables them, for comparison. Decision 35 says which pure modules each one stands for.
+disables them, for comparison; HEADWATER_REQUIRE_COMPILED=1 makes an installation fail that would do without them.
+Decision 35 says which pure modules each one stands for.
 """
 
 import os
@@ -9,14 +10,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-VARIABLE = "HEADWATER_PURE"
+PURE_VARIABLE = "HEADWATER_PURE"
+REQUIRED_VARIABLE = "HEADWATER_REQUIRE_COMPILED"
 MODULES = (
     "headwater.http._short_path",
     "headwater.http.wire._scanning",
     "headwater.node._committing",
     "headwater.streams._appending",
 )
-PURE = os.environ.get(VARIABLE, "") not in ("", "0")
+PURE = os.environ.get(PURE_VARIABLE, "") not in ("", "0")
 """Whether only modules in Python are used."""
 
 

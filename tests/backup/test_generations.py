@@ -30,7 +30,7 @@ from headwater.testing import running_server
 from ..http.sockets import Wire
 from .servers import JSON, TEXT, no_progress, origin
 
-EXAMPLES = max(1, int(os.environ.get("HEADWATER_EXAMPLES", "150")) // 25)
+EXAMPLES = max(1, int(os.environ.get("TESTS_EXAMPLES", "150")) // 25)
 """Every example runs three servers."""
 NAMES = st.sampled_from(["a", "b", "c"])
 KINDS = st.sampled_from(["create", "append", "append", "append", "delete", "close", "flush"])

@@ -1,6 +1,6 @@
 """Through a proxy that breaks connections, producers write everything once and followers see everything once.
 
-Each seed is a repeatable run. `HEADWATER_CLIENT_SEEDS` sets their number, for a longer test.
+Each seed is a repeatable run. `TESTS_CLIENT_SEEDS` sets their number, for a longer test.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from headwater.testing import RunningServer, running_server
 
 from .proxy import FATES, FaultyProxy
 
-SEEDS = range(int(os.environ.get("HEADWATER_CLIENT_SEEDS", "6")))
+SEEDS = range(int(os.environ.get("TESTS_CLIENT_SEEDS", "6")))
 PATIENT = RetryPolicy(attempts_max=200, first_delay_seconds=0.001, delay_seconds_max=0.02)
 MESSAGES = 150
 JOIN_SECONDS = 60.0

@@ -98,7 +98,7 @@ def test_the_wheel_requires_little_and_offers_the_server(tmp_path: Path) -> None
     source = tmp_path / "source"
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.c", "*.egg-info")
     shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     command = [
         sys.executable,

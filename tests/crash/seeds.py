@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Iterable
 
-ONE = "HEADWATER_POWER_SEED"
-COUNT = "HEADWATER_POWER_SEEDS"
+ONE = "TESTS_POWER_SEED"
+COUNT = "TESTS_POWER_SEEDS"
 
 
 def for_each_seed(default_count: int, run: Callable[[int], None]) -> None:

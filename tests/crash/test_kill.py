@@ -1,6 +1,6 @@
 """A real server is killed under load, many times; nothing it acknowledged is lost, changed or doubled.
 
-HEADWATER_CRASH_CYCLES sets how often, HEADWATER_CRASH_SEED the random choices; the timing is not reproducible.
+TESTS_CRASH_CYCLES sets how often, TESTS_CRASH_SEED the random choices; the timing is not reproducible.
 """
 
 import os
@@ -26,8 +26,8 @@ from .writers import Appender, Forker, IdempotentProducer, Janitor, Reader, Writ
 
 pytestmark = pytest.mark.crash
 
-CYCLES = int(os.environ.get("HEADWATER_CRASH_CYCLES", "30"))
-SEED = int(os.environ.get("HEADWATER_CRASH_SEED", SystemRandom().randrange(1 << 32)))
+CYCLES = int(os.environ.get("TESTS_CRASH_CYCLES", "30"))
+SEED = int(os.environ.get("TESTS_CRASH_SEED", SystemRandom().randrange(1 << 32)))
 LOAD_SECONDS = 1.3
 JOURNAL_FILE_BYTES = 1 << 20
 IMAGE_LOG_BYTES = 500_000

@@ -1,6 +1,6 @@
 """A server is killed under bulk appends, many times; what it acknowledged is there, once and whole.
 
-HEADWATER_CRASH_CYCLES says how often, HEADWATER_CRASH_SEED which choices are made; the instants are the machine's own.
+TESTS_CRASH_CYCLES says how often, TESTS_CRASH_SEED which choices are made; the instants are the machine's own.
 """
 
 import os
@@ -18,8 +18,8 @@ from .kills import SHORT_SYNCS
 
 pytestmark = pytest.mark.crash
 
-CYCLES = int(os.environ.get("HEADWATER_CRASH_CYCLES", "5"))
-SEED = int(os.environ.get("HEADWATER_CRASH_SEED", SystemRandom().randrange(1 << 32)))
+CYCLES = int(os.environ.get("TESTS_CRASH_CYCLES", "5"))
+SEED = int(os.environ.get("TESTS_CRASH_SEED", SystemRandom().randrange(1 << 32)))
 LOAD_SECONDS_MAX = 1.0
 ANSWER_SECONDS_MAX = 60.0
 FLAGS = (

@@ -1,7 +1,7 @@
 """A server is killed before and after each change that it makes to its store: flush, commit, compaction, sweep.
 
 Whatever step it was, another engine then finds a whole snapshot by the files alone, and the next server has everything
-that was acknowledged, in the streams and in the tables. HEADWATER_COMMIT_KILLS sets how many of the steps are tried.
+that was acknowledged, in the streams and in the tables. TESTS_COMMIT_KILLS sets how many of the steps are tried.
 """
 
 import os
@@ -51,8 +51,8 @@ for change in (FolderStore.create, FolderStore.replace, FolderStore.delete):
 """
 """Runs in the server before its own code, as `sitecustomize`."""
 
-KILLS = int(os.environ.get("HEADWATER_COMMIT_KILLS", "8"))
-SEED = int(os.environ.get("HEADWATER_CRASH_SEED", SystemRandom().randrange(1 << 32)))
+KILLS = int(os.environ.get("TESTS_COMMIT_KILLS", "8"))
+SEED = int(os.environ.get("TESTS_CRASH_SEED", SystemRandom().randrange(1 << 32)))
 KINDS = {"segments", "-data.avro", "-deletes.avro", "-list.avro", ".metadata.json", "hint", "deletion"}
 CHORES_SECONDS = 3.0
 SOURCES = Path(headwater.__file__).parents[1]
@@ -130,7 +130,7 @@ def test_the_tables_and_the_streams_survive_a_kill_at_any_step(tmp_path: Path) -
     assert not blind, f"these never occurred: {blind}"
     cases = [(step, when) for step in range(1, len(undisturbed) + 1) for when in ("before", "after")]
     for step, when in Random(SEED).sample(cases, min(KILLS, len(cases))):
-        print(f"step {step}, {when}; HEADWATER_CRASH_SEED={SEED}")
+        print(f"step {step}, {when}; TESTS_CRASH_SEED={SEED}")
         run(step, when)
 
 

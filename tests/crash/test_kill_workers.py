@@ -1,6 +1,6 @@
 """Processes of a server with workers are killed under load, one by one and all at once; nothing acknowledged is lost.
 
-HEADWATER_CRASH_CYCLES sets how often, HEADWATER_CRASH_SEED the random choices; the timing is not reproducible.
+TESTS_CRASH_CYCLES sets how often, TESTS_CRASH_SEED the random choices; the timing is not reproducible.
 """
 
 import os
@@ -24,7 +24,7 @@ from .writers import Writer
 
 pytestmark = pytest.mark.crash
 
-KILLS = int(os.environ.get("HEADWATER_CRASH_CYCLES", "8"))
+KILLS = int(os.environ.get("TESTS_CRASH_CYCLES", "8"))
 LOAD_SECONDS = 1.3
 VICTIMS = ("worker", "keeper", "sequencer", "all", "supervisor")
 EXPECTED = ("is started anew", "connection to the sequencer was lost", "the supervisor is gone")

@@ -4,7 +4,7 @@ Proxies keep connections to the server and share them among clients. If the serv
 a request, every later client of that connection would get the answer of the one before. Some clients attack, others
 check that each answer is the one to their own request.
 
-HEADWATER_ATTACK_PIPELINES, or `scripts/attack --pipelines 100000`, makes it longer; HEADWATER_FUZZ_SEED, which is
+TESTS_ATTACK_PIPELINES, or `scripts/attack --pipelines 100000`, makes it longer; TESTS_FUZZ_SEED, which is
 printed, repeats a run.
 """
 
@@ -27,8 +27,8 @@ from .proxies import PROXIES, find
 
 pytestmark = pytest.mark.attack
 
-PIPELINES = int(os.environ.get("HEADWATER_ATTACK_PIPELINES", "600"))
-SEED = os.environ.get("HEADWATER_FUZZ_SEED") or secrets.token_hex(4)
+PIPELINES = int(os.environ.get("TESTS_ATTACK_PIPELINES", "600"))
+SEED = os.environ.get("TESTS_FUZZ_SEED") or secrets.token_hex(4)
 ATTACKERS, VICTIMS = 32, 4
 QUIET_SECONDS = 0.25
 """How long an attacker waits for more; its last request is answered with the end of the connection, if it is seen."""
@@ -166,7 +166,7 @@ def test_no_pipeline_gets_a_client_the_answer_of_another(kind: str, guard: Guard
     for program in [kind, *(["openssl"] if kind == "nginx" else [])]:
         if find(program) is None:
             pytest.skip(f"{program} is not installed")
-    print(f"HEADWATER_FUZZ_SEED={SEED}")
+    print(f"TESTS_FUZZ_SEED={SEED}")
     with PROXIES[kind](urlsplit(guard.server.url).netloc, tmp_path, tls=False) as proxy:
         problems, seen, statuses = asyncio.run(attack(urlsplit(proxy.url).port or 0, guard))
     print(f"{kind}: {PIPELINES} pipelines, answers {dict(statuses)}, victims {dict(seen)}")

@@ -96,7 +96,7 @@ def test_each_message_is_shown_once_and_in_order_over_a_reload(stream: Stream, p
 
     assert stream.head().next_offset == page.evaluate("document.getElementById('offset').textContent")
     assert "&lt;b&gt;Not&lt;/b&gt; markup" in page.dom()
-    folder = Path(os.environ.get("HEADWATER_SCREENSHOTS", tmp_path))
+    folder = Path(os.environ.get("TESTS_SCREENSHOTS", tmp_path))
     for name, dark, width in (("light", False, 900), ("dark", True, 900), ("narrow", False, 390)):
         picture = page.screenshot(dark=dark, width=width)
         assert picture.startswith(b"\x89PNG")

@@ -1,6 +1,6 @@
 """A server under hostile bytes: it stays up, blames the client, keeps serving others, and leaks nothing.
 
-HEADWATER_FUZZ_SECONDS makes it longer; HEADWATER_FUZZ_SEED, which is printed, repeats a run.
+TESTS_FUZZ_SECONDS makes it longer; TESTS_FUZZ_SEED, which is printed, repeats a run.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from ..http.processes import eventually, open_files, resident_bytes
 from ..http.sockets import Wire, request
 from .attacks import Attack, make
 
-SECONDS = float(os.environ.get("HEADWATER_FUZZ_SECONDS", "20"))
-SEED = os.environ.get("HEADWATER_FUZZ_SEED") or secrets.token_hex(4)
+SECONDS = float(os.environ.get("TESTS_FUZZ_SECONDS", "20"))
+SEED = os.environ.get("TESTS_FUZZ_SEED") or secrets.token_hex(4)
 ATTACKERS = 40
 ANSWER_SECONDS = 30.0
 """How long a server with time-outs of seconds may leave a connection open, on a machine that is busy."""
@@ -146,7 +146,7 @@ async def storm(url: str, seconds: float) -> tuple[int, Counter[int]]:
 
 
 def test_hostile_bytes_do_no_harm(server: RunningServer) -> None:
-    print(f"HEADWATER_FUZZ_SEED={SEED}")
+    print(f"TESTS_FUZZ_SEED={SEED}")
     asyncio.run(storm(server.url, min(2.0, SECONDS / 10)))  # Let caches fill and the allocator settle.
     assert eventually(lambda: no_connections(server), 20)
     files, memory = open_files(server.pid), resident_bytes(server.pid)

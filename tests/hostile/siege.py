@@ -33,7 +33,7 @@ from ..http.processes import eventually
 from ..http.sockets import Wire
 
 MIB = 1024 * 1024
-ROUNDS = int(os.environ.get("HEADWATER_HOSTILE_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("TESTS_HOSTILE_ROUNDS", "2"))
 PAUSE_SECONDS_MAX = 0.1
 """The longest wait of another client on a quiet machine."""
 NOISE_FACTOR = 5

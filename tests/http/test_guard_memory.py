@@ -1,6 +1,6 @@
 """What strangers, and very many good clients, make a server with an access file remember is bounded.
 
-HEADWATER_ATTACK_CREDENTIALS, or `scripts/attack --credentials 100000`, is how many good tickets there are; it must be
+TESTS_ATTACK_CREDENTIALS, or `scripts/attack --credentials 100000`, is how many good tickets there are; it must be
 more than a server keeps. There are ten times as many bad credentials then.
 """
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.attack
 MIB = 1024 * 1024
 TEXT = {"Content-Type": "text/plain"}
 ONE = "/v1/stream/mine/one"
-FULL = os.environ.get("HEADWATER_ATTACK_CREDENTIALS")
+FULL = os.environ.get("TESTS_ATTACK_CREDENTIALS")
 COUNT = int(FULL or 20_000)
 BAD_COUNT = 10 * COUNT if FULL else COUNT
 PIPELINED = 50

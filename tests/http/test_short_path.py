@@ -1,7 +1,7 @@
 """What comes the short path is answered as the long one answers it, byte by byte, and changes the same.
 
-Two fronts get the same input: one with the compiled modules, one without. HEADWATER_SHORT_PATHS sets how many rounds
-are compared, and HEADWATER_SHORT_PATHS_SEED repeats a run: the seed is printed.
+Two fronts get the same input: one with the compiled modules, one without. TESTS_SHORT_PATHS sets how many rounds
+are compared, and TESTS_SHORT_PATHS_SEED repeats a run: the seed is printed.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from headwater.streams.commands import Append
 from ..fuzz import attacks
 from .fronts import Front
 
-ROUNDS = int(os.environ.get("HEADWATER_SHORT_PATHS", "150"))
-SEED = os.environ.get("HEADWATER_SHORT_PATHS_SEED") or secrets.token_hex(4)
+ROUNDS = int(os.environ.get("TESTS_SHORT_PATHS", "150"))
+SEED = os.environ.get("TESTS_SHORT_PATHS_SEED") or secrets.token_hex(4)
 MUTATIONS = [one for one in attacks.MUTATIONS if one.__name__ not in ("_giant", "_soup")]
 
 pytestmark = pytest.mark.skipif(compiled("headwater.http._short_path") is None, reason="nothing was compiled here")

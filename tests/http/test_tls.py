@@ -40,8 +40,8 @@ pytestmark = pytest.mark.attack
 MIB = 1024 * 1024
 TEXT = {"Content-Type": "text/plain"}
 PATH = "/v1/stream/s"
-HANDSHAKES = int(os.environ.get("HEADWATER_ATTACK_HANDSHAKES", "0"))
-STOPPED = int(os.environ.get("HEADWATER_ATTACK_STOPPED", "200"))
+HANDSHAKES = int(os.environ.get("TESTS_ATTACK_HANDSHAKES", "0"))
+STOPPED = int(os.environ.get("TESTS_ATTACK_STOPPED", "200"))
 """How many handshakes there are during renewals, at least, and how many clients stop in theirs; see scripts/attack."""
 
 

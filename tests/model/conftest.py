@@ -1,4 +1,4 @@
-"""The effort of the model tests: `HEADWATER_EXAMPLES` is the number of examples of each test, 150 by default.
+"""The effort of the model tests: `TESTS_EXAMPLES` is the number of examples of each test, 150 by default.
 
 Every run tries new examples, in CI too; a failure prints a blob that reproduces it.
 """
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "headwater",
-    max_examples=int(os.environ.get("HEADWATER_EXAMPLES", "150")),
+    max_examples=int(os.environ.get("TESTS_EXAMPLES", "150")),
     stateful_step_count=50,
     deadline=None,
     derandomize=False,

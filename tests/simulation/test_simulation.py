@@ -9,8 +9,8 @@ import pytest
 from .bugs import BUGS
 
 ROOT = Path(__file__).parent.parent.parent
-SCHEDULES = int(os.environ.get("HEADWATER_SIMULATION_SCHEDULES", "200"))
-SEED = int(os.environ.get("HEADWATER_SIMULATION_SEED", "5000"))
+SCHEDULES = int(os.environ.get("TESTS_SIMULATION_SCHEDULES", "200"))
+SEED = int(os.environ.get("TESTS_SIMULATION_SEED", "5000"))
 """The test command always runs the same schedules; `scripts/simulate` runs others."""
 SCHEDULES_UNTIL_FOUND_MAX = 400
 

@@ -21,37 +21,7 @@ CLIENT_VARIABLES = frozenset(
     {"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_TOKEN_FILE", "HEADWATER_CONTEXT", "HEADWATER_CONFIG"}
 )
 """Variables of the command line that are not settings of the server."""
-TEST_VARIABLES = frozenset(
-    ENVIRONMENT_PREFIX + name
-    for name in (
-        "ATTACK_CREDENTIALS",
-        "ATTACK_HANDSHAKES",
-        "ATTACK_PIPELINES",
-        "ATTACK_STOPPED",
-        "CLIENT_SEEDS",
-        "COMMIT_KILLS",
-        "CRASH_CYCLES",
-        "CRASH_SEED",
-        "EXAMPLES",
-        "FUZZ_SECONDS",
-        "FUZZ_SEED",
-        "HEADS",
-        "HEADS_SEED",
-        "HOSTILE_ROUNDS",
-        "POWER_SEED",
-        "POWER_SEEDS",
-        "SCREENSHOTS",
-        "SHORT_PATHS",
-        "SHORT_PATHS_SEED",
-        "SIMULATION_SCHEDULES",
-        "SIMULATION_SEED",
-        "SPARK_KILLS",
-        "SPARK_SEED",
-        "TEST_POLLS",
-    )
-)
-"""Variables of the test suite, which the servers that it starts inherit."""
-OTHER_VARIABLES = CLIENT_VARIABLES | TEST_VARIABLES | {compiled.VARIABLE}
+OTHER_VARIABLES = CLIENT_VARIABLES | {compiled.PURE_VARIABLE, compiled.REQUIRED_VARIABLE}
 _KUBERNETES = re.compile(r"HEADWATER_(.+_)?(SERVICE_(HOST|PORT|PORT_.+)|PORT_[0-9]+_(TCP|UDP|SCTP)(_.+)?)")
 _KUBERNETES_PORT = re.compile(r"HEADWATER_(.+_)?PORT=(tcp|udp|sctp)://.*")
 """Variables that Kubernetes sets in every pod of a namespace with a service named `headwater` or `headwater-...`."""

@@ -21,7 +21,7 @@ TEXT = {"Content-Type": "text/plain"}
 MIB = 1024 * 1024
 READERS = 1_000
 MESSAGES = 50
-POLLS = int(os.environ.get("HEADWATER_TEST_POLLS", "5000"))
+POLLS = int(os.environ.get("TESTS_POLLS", "5000"))
 """Set it to 10000, with as many file descriptors allowed, for the full size."""
 PATIENCE_SECONDS = 60.0
 

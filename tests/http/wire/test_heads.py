@@ -1,6 +1,6 @@
 """A parser that takes plain heads itself finds exactly what the native parser finds, in Python and compiled.
 
-HEADWATER_HEADS sets how many mutated heads are compared, and HEADWATER_HEADS_SEED repeats a run: the seed is printed.
+TESTS_HEADS sets how many mutated heads are compared, and TESTS_HEADS_SEED repeats a run: the seed is printed.
 """
 
 import os
@@ -27,8 +27,8 @@ from headwater.protocol.refusals import Code
 
 from ...fuzz import attacks
 
-HEADS = int(os.environ.get("HEADWATER_HEADS", "100000"))
-SEED = os.environ.get("HEADWATER_HEADS_SEED") or secrets.token_hex(4)
+HEADS = int(os.environ.get("TESTS_HEADS", "100000"))
+SEED = os.environ.get("TESTS_HEADS_SEED") or secrets.token_hex(4)
 SECONDS_MAX = 20.0
 """How long mutated heads are compared, unless their number was asked for."""
 
@@ -419,7 +419,7 @@ def real_request(dice: random.Random) -> bytes:
 def test_mutated_heads_are_read_as_the_native_parser_reads_them(make: Callable[..., Heads]) -> None:
     dice, plain, left = random.Random(SEED), make(HOSTS), 0
     forms: tuple[object, object] = None, None
-    until = time.monotonic() + (SECONDS_MAX if "HEADWATER_HEADS" not in os.environ else 1e9)
+    until = time.monotonic() + (SECONDS_MAX if "TESTS_HEADS" not in os.environ else 1e9)
     for number in range(HEADS):
         data = b"".join(real_request(dice) for _ in range(dice.choice((1, 1, 1, 2))))
         for _ in range(dice.choice((0, 1, 1, 2, 3))):

@@ -1,6 +1,6 @@
 """Whatever is killed, a copy and an export contain every message once, unchanged and in order.
 
-HEADWATER_SPARK_KILLS is the number of kills in each test, HEADWATER_SPARK_SEED the seed of the random choices. The
+TESTS_SPARK_KILLS is the number of kills in each test, TESTS_SPARK_SEED the seed of the random choices. The
 exact instants depend on the machine.
 """
 
@@ -25,8 +25,8 @@ from .server import MortalServer
 
 pytestmark = pytest.mark.spark_slow
 
-KILLS = int(os.environ.get("HEADWATER_SPARK_KILLS", "20"))
-SEED = int(os.environ.get("HEADWATER_SPARK_SEED", SystemRandom().randrange(1 << 32)))
+KILLS = int(os.environ.get("TESTS_SPARK_KILLS", "20"))
+SEED = int(os.environ.get("TESTS_SPARK_SEED", SystemRandom().randrange(1 << 32)))
 COPY = "copy"
 
 

@@ -22,7 +22,7 @@ import httpx2
 
 from headwater.cli.doctor.findings import Finding, Verdict
 from headwater.cli.printing import moment, size
-from headwater.compiled import PURE, VARIABLE, is_compiled, missing
+from headwater.compiled import PURE, PURE_VARIABLE, is_compiled, missing
 from headwater.protocol.limits import DESCRIPTORS_RESERVE, RESERVED_CONNECTIONS
 from headwater.settings import Settings
 from headwater.storage.opening import open_store
@@ -57,7 +57,7 @@ def compiled_modules() -> Finding:
         return Finding("compiled", "ok", "compiled modules answer the usual requests")
     if PURE:
         return Finding(
-            "compiled", "warning", f"{VARIABLE} is set, so compiled modules are not used", f"unset {VARIABLE}"
+            "compiled", "warning", f"{PURE_VARIABLE} is set, so compiled modules are not used", f"unset {PURE_VARIABLE}"
         )
     fix = "install a C compiler and the headers of Python, then install headwater again"
     names = ", ".join(name.rpartition(".")[2] for name in missing())
