@@ -75,6 +75,7 @@ class Supervisor:
         self._signals: list[int] = []
         self._announced = False
         self._stop_by = float("inf")
+        self._told_first = False
         self._failure: ChildFailed | None = None
         self._code = 0
         self._selector = selectors.DefaultSelector()
@@ -239,7 +240,8 @@ class Supervisor:
             self._code, self._stop_by = 1, time.monotonic() + self._stop_seconds
             self._tell(signal.SIGKILL, first=True)
             self._tell(signal.SIGKILL, first=False)
-        elif not any(life.child for life in self._lives if not life.role.is_first):
+        elif not self._told_first and not any(life.child for life in self._lives if not life.role.is_first):
+            self._told_first = True  # Once: a second signal may interrupt what the first one began.
             self._tell(signal.SIGTERM, first=True)
 
     def _kill_all(self) -> None:
