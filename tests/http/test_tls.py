@@ -24,7 +24,7 @@ from cryptography import x509
 from headwater.client import Client
 from headwater.http.connection import Connection
 from headwater.http.server import Server
-from headwater.http.tls import NO_NAMES, Certificates, ClientNames, names_of
+from headwater.http.tls.certificates import NO_NAMES, Certificates, ClientNames, names_of
 from headwater.settings import Settings, SettingsError
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer, running_server

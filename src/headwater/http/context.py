@@ -12,7 +12,7 @@ from headwater.access.audit import Audit, Event, Record
 from headwater.http.addresses import Address, flat_prefixes
 from headwater.http.gates import Gate, Guard, OpenGate
 from headwater.http.proxies import Proxies
-from headwater.http.tls import Certificates
+from headwater.http.tls.certificates import Certificates
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line, TurnBudget
 from headwater.http.wire.heads import plain_heads

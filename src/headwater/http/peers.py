@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headwater.http.tls import SecurableProtocol
+from headwater.http.tls.certificates import SecurableProtocol
 
 
 class PeerProtocol(SecurableProtocol):

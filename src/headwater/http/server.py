@@ -13,9 +13,9 @@ from headwater.http.endpoints import ENDPOINTS
 from headwater.http.gates import Guard
 from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.rules import Rules
-from headwater.http.secured import SecuredConnection
 from headwater.http.short_path import ShortPath, short_path
 from headwater.http.siblings import Siblings
+from headwater.http.tls.transport import SecuredConnection
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
 from headwater.settings import Settings

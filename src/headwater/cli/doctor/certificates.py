@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.cli.doctor.findings import Finding
-from headwater.http.tls import make_context, read_files
+from headwater.http.tls.certificates import make_context, read_files
 from headwater.secret_files import may_be_secret
 from headwater.settings import Settings, SettingsError
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
-from headwater.http.tls import SecurableProtocol
+from headwater.http.tls.certificates import SecurableProtocol
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns."""
