@@ -9,12 +9,12 @@ from typing import cast
 
 from headwater.http.context import Context
 from headwater.http.dispatch import dispatch, open_exchange
-from headwater.http.exchange import LIVE, READ, Exchange
+from headwater.http.exchange.exchange import LIVE, READ, Exchange
+from headwater.http.exchange.responses import LiveResponse, StreamedResponse
 from headwater.http.inflow import Inflow
 from headwater.http.peers import PeerProtocol
 from headwater.http.pipeline import Pipeline
 from headwater.http.receiving import Receiving
-from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.router import Found, Router
 from headwater.http.short_path import ShortPath
 from headwater.http.wire.intakes import Intake

@@ -8,8 +8,8 @@ from headwater.access.allowances import Account
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
 from headwater.http.accounts import charge, charge_in_credit
-from headwater.http.auditing import record_denied
-from headwater.http.exchange import WRITE, Carrier, Exchange
+from headwater.http.exchange.auditing import record_denied
+from headwater.http.exchange.exchange import WRITE, Carrier, Exchange
 from headwater.http.gates import EVERYBODY, Guard
 from headwater.http.receiving import FULL
 from headwater.http.router import Found

@@ -2,8 +2,8 @@
 
 from collections import deque
 
-from headwater.http.exchange import IN_TURN, LIVE, READ, WRITE, Exchange
-from headwater.http.responses import LiveResponse, StreamedResponse
+from headwater.http.exchange.exchange import IN_TURN, LIVE, READ, WRITE, Exchange
+from headwater.http.exchange.responses import LiveResponse, StreamedResponse
 
 
 class Pipeline:

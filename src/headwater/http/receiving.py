@@ -7,8 +7,8 @@ depends on earlier requests of the connection, it waits for theirs; meanwhile th
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from headwater.http.auditing import record_denied
 from headwater.http.context import Context
+from headwater.http.exchange.auditing import record_denied
 from headwater.http.gates import Caller
 from headwater.http.router import Found
 from headwater.http.wire import rendering

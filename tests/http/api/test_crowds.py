@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from headwater.http.crowding import SHORT_PAGE_BYTES
+from headwater.http.exchange.crowding import SHORT_PAGE_BYTES
 from headwater.http.server import Server
 
 from ...node.lake.lakes import Bench

@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import parse_head, parse_incarnation
-from headwater.http.exchange import READ, WRITE, Exchange
+from headwater.http.exchange.exchange import READ, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request

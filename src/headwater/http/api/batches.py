@@ -9,7 +9,7 @@ import msgspec
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import Writer, parse_conditions, parse_writer
 from headwater.http.api.streams import SPLIT_ON_LOOP_BYTES_MAX, split_messages
-from headwater.http.exchange import IN_TURN, WRITE, Exchange
+from headwater.http.exchange.exchange import IN_TURN, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import JSON_LINES

@@ -6,8 +6,8 @@ from headwater.access.allowances import Exceeded
 from headwater.access.audit import Event
 from headwater.http.accounts import refuse
 from headwater.http.api.streams import submitter
-from headwater.http.auditing import record_change
-from headwater.http.exchange import Exchange
+from headwater.http.exchange.auditing import record_change
+from headwater.http.exchange.exchange import Exchange
 from headwater.node.committer import Done, Submit
 from headwater.protocol.refusals import Refusal
 from headwater.streams.commands import Command, Create

@@ -9,7 +9,7 @@ from errno import EREMOTEIO
 from functools import partial
 from typing import Protocol
 
-from headwater.http.exchange import Exchange
+from headwater.http.exchange.exchange import Exchange
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Budget
 from headwater.node.barriers import reach

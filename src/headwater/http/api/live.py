@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeGuard
 
 import msgspec
 
-from headwater.http import crowding
-from headwater.http.exchange import Exchange
+from headwater.http.exchange import crowding
+from headwater.http.exchange.exchange import Exchange
 from headwater.http.wire import rendering, statuses
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.reads.tails import Shared

@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from headwater.http import crowding
 from headwater.http.api.live import GUARDED_SSE_LINES, SSE_LINES
-from headwater.http.exchange import Exchange
+from headwater.http.exchange import crowding
+from headwater.http.exchange.exchange import Exchange
 from headwater.http.wire import rendering
 from headwater.http.wire.codes import REFUSALS, RETRY_LATER_SECONDS
 from headwater.node.reads.tails import Shared

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater import __version__
 from headwater.http.addresses import Address
-from headwater.http.exchange import Exchange
+from headwater.http.exchange.exchange import Exchange
 from headwater.http.openapi import document
 from headwater.http.routes import Endpoint, Handler
 from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE

@@ -5,7 +5,7 @@ from itertools import islice
 
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
-from headwater.http.exchange import Exchange
+from headwater.http.exchange.exchange import Exchange
 from headwater.node.scans.pace import Pace
 from headwater.protocol.refusals import Refusal
 

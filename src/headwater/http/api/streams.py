@@ -18,7 +18,7 @@ from headwater.http.api.conditions import (
     parse_writer,
 )
 from headwater.http.context import Context
-from headwater.http.exchange import IN_TURN, READ, WRITE, Exchange
+from headwater.http.exchange.exchange import IN_TURN, READ, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice

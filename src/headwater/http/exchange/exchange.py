@@ -24,11 +24,11 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from headwater.access.audit import Event
-from headwater.http.admission import AdmittedRequest
-from headwater.http.auditing import record_change
 from headwater.http.context import Context
+from headwater.http.exchange.admission import AdmittedRequest
+from headwater.http.exchange.auditing import record_change
+from headwater.http.exchange.responses import LiveResponse, StreamedResponse
 from headwater.http.gates import Caller
-from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.wire import statuses
 from headwater.http.wire.access_log import log_request
 from headwater.http.wire.statuses import Answer
