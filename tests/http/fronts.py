@@ -9,7 +9,7 @@ from typing import Any
 from headwater.cli.composition import _node
 from headwater.http.connection import Connection
 from headwater.http.endpoints import ENDPOINTS
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
 from headwater.http.router import Router
 from headwater.http.server import Server
 from headwater.http.short_path import short_path

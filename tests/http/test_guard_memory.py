@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.access import tokens
-from headwater.http.gates import KNOWN_MAX
+from headwater.http.guard.gates import KNOWN_MAX
 
 from .guarded import Guarded, guarded
 from .processes import resident_bytes

@@ -13,7 +13,7 @@ from headwater.access.allowances import Account
 from headwater.access.grants import Action
 from headwater.access.limits import Limits
 from headwater.cli.serve import serve
-from headwater.http.accounts import charge
+from headwater.http.guard.accounts import charge
 from headwater.http.wire.requests import Request
 from headwater.protocol.refusals import Refusal
 from headwater.testing import running_server

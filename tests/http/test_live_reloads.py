@@ -16,7 +16,7 @@ from headwater.access.identities import Identity
 from headwater.access.policy import load
 from headwater.http.api.access import client_usage
 from headwater.http.context import Context
-from headwater.http.gates import FAILURES_PER_SECOND, Caller, Guard
+from headwater.http.guard.gates import FAILURES_PER_SECOND, Caller, Guard
 from headwater.http.server import TURN_SECONDS, Server
 from headwater.http.wire.requests import Request
 from headwater.protocol.refusals import Code, Refusal

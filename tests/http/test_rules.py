@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headwater.access.policy import Changes, Policy, PolicyError, load
-from headwater.http.gates import Guard
-from headwater.http.rules import Rules
+from headwater.http.guard.gates import Guard
+from headwater.http.guard.rules import Rules
 
 from .guarded import Guarded, guarded
 from .processes import eventually

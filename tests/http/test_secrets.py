@@ -14,7 +14,7 @@ from headwater.access.policy import load
 from headwater.cli.serve import serve
 from headwater.client import Client, ClientError
 from headwater.client.settings import ClientSettings
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
 from headwater.settings import Settings
 
 from .guarded import Guarded, guarded

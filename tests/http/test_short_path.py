@@ -17,7 +17,7 @@ import pytest
 from headwater.access import tokens
 from headwater.access.policy import load
 from headwater.compiled import compiled
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
 from headwater.node.shard import Shard
 from headwater.streams.commands import Append
 

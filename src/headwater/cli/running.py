@@ -24,7 +24,7 @@ from headwater.access.policy import PolicyError
 from headwater.access.policy import load as load_policy
 from headwater.cli.composition import open_node
 from headwater.compiled import is_compiled
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
 from headwater.http.server import Server
 from headwater.http.siblings import Siblings
 from headwater.lake.ownership import LakeOwned

@@ -20,7 +20,7 @@ import msgspec
 from headwater.http.api import reads, streams
 from headwater.http.dispatch import replace_with_exchange
 from headwater.http.exchange.exchange import WRITE
-from headwater.http.gates import EVERYBODY
+from headwater.http.guard.gates import EVERYBODY
 from headwater.http.router import Found
 from headwater.http.wire import _scanning
 from headwater.http.wire.rendering import COPY_BYTES_MAX, TEMPLATES_MAX

@@ -7,10 +7,10 @@ from typing import Protocol
 from headwater.access.allowances import Account
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
-from headwater.http.accounts import charge, charge_in_credit
 from headwater.http.exchange.auditing import record_denied
 from headwater.http.exchange.exchange import WRITE, Carrier, Exchange
-from headwater.http.gates import EVERYBODY, Guard
+from headwater.http.guard.accounts import charge, charge_in_credit
+from headwater.http.guard.gates import EVERYBODY, Guard
 from headwater.http.receiving import FULL
 from headwater.http.router import Found
 from headwater.http.wire import rendering

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from headwater.http.context import Context
 from headwater.http.exchange.auditing import record_denied
-from headwater.http.gates import Caller
+from headwater.http.guard.gates import Caller
 from headwater.http.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Charge

@@ -10,9 +10,9 @@ from headwater.http.api.together import Together
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
 from headwater.http.endpoints import ENDPOINTS
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
+from headwater.http.guard.rules import Rules
 from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
-from headwater.http.rules import Rules
 from headwater.http.short_path import ShortPath, short_path
 from headwater.http.siblings import Siblings
 from headwater.http.tls.transport import SecuredConnection

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.access.limits import Quota
 from headwater.access.policy import load
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
 from headwater.http.server import Server
 from headwater.protocol.limits import KIB
 

@@ -15,7 +15,7 @@ from headwater.access.policy import reload as reload_policy
 from headwater.http.addresses import Address
 from headwater.http.context import Context
 from headwater.http.exchange.exchange import READ, WRITE, Exchange
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

@@ -4,10 +4,10 @@ from functools import partial
 
 from headwater.access.allowances import Exceeded
 from headwater.access.audit import Event
-from headwater.http.accounts import refuse
 from headwater.http.api.streams import submitter
 from headwater.http.exchange.auditing import record_change
 from headwater.http.exchange.exchange import Exchange
+from headwater.http.guard.accounts import refuse
 from headwater.node.committer import Done, Submit
 from headwater.protocol.refusals import Refusal
 from headwater.streams.commands import Command, Create

@@ -9,10 +9,10 @@ import msgspec
 from headwater.access.allowances import Account
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
-from headwater.http.accounts import refuse
 from headwater.http.context import Context
 from headwater.http.exchange.auditing import record_denied
-from headwater.http.gates import Caller
+from headwater.http.guard.accounts import refuse
+from headwater.http.guard.gates import Caller
 from headwater.http.wire.requests import NOTHING, Request, cut_access_token
 from headwater.http.wire.statuses import Voice
 from headwater.protocol.refusals import Code, Refusal

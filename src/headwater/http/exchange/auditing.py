@@ -3,7 +3,7 @@
 from headwater.access.audit import Event, Record
 from headwater.access.grants import Action
 from headwater.http.context import Context
-from headwater.http.gates import Caller
+from headwater.http.guard.gates import Caller
 from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.requests import Request
 from headwater.protocol import headers

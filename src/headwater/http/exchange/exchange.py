@@ -28,7 +28,7 @@ from headwater.http.context import Context
 from headwater.http.exchange.admission import AdmittedRequest
 from headwater.http.exchange.auditing import record_change
 from headwater.http.exchange.responses import LiveResponse, StreamedResponse
-from headwater.http.gates import Caller
+from headwater.http.guard.gates import Caller
 from headwater.http.wire import statuses
 from headwater.http.wire.access_log import log_request
 from headwater.http.wire.statuses import Answer

@@ -15,7 +15,7 @@ from headwater.access.allowances import Account, Allowances
 from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
 from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
-from headwater.http.proxies import Proxies
+from headwater.http.guard.proxies import Proxies
 from headwater.http.wire.browsers import Origins
 from headwater.http.wire.requests import ACCESS_TOKEN, Request, cut_access_token
 from headwater.protocol import headers

@@ -14,7 +14,7 @@ from pathlib import Path
 from headwater.access.document import Stamp, stamp_of
 from headwater.access.identities import Moment
 from headwater.access.policy import Changes, PolicyError, reload
-from headwater.http.gates import Guard
+from headwater.http.guard.gates import Guard
 
 LOOK_SECONDS = 5.0
 REST_SECONDS = 0.25
