@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headwater.http.siblings import Siblings
+from headwater.http.workers.siblings import Siblings
 
 
 def test_counters_that_cannot_be_kept_are_those_of_before(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from headwater.cli.composition import open_node
 from headwater.compiled import is_compiled
 from headwater.http.guard.gates import Guard
 from headwater.http.server import Server
-from headwater.http.siblings import Siblings
+from headwater.http.workers.siblings import Siblings
 from headwater.lake.ownership import LakeOwned
 from headwater.log.directory import DirectoryInUse
 from headwater.log.jetstream.streams import LogRefused

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from headwater.http.api.together import Together
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
 from headwater.http.endpoints import ENDPOINTS
@@ -14,9 +13,10 @@ from headwater.http.guard.gates import Guard
 from headwater.http.guard.rules import Rules
 from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.short_path import ShortPath, short_path
-from headwater.http.siblings import Siblings
 from headwater.http.tls.transport import SecuredConnection
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
+from headwater.http.workers.siblings import Siblings
+from headwater.http.workers.together import Together
 from headwater.node.node import Node
 from headwater.settings import Settings
 

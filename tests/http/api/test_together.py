@@ -1,6 +1,6 @@
 """What several processes say of themselves, as one answer."""
 
-from headwater.http.api.together import Facts, add, merge_status
+from headwater.http.workers.together import Facts, add, merge_status
 from headwater.node.metrics import Histogram, histogram
 from headwater.prometheus import Metric, Sample, counter, gauge
 

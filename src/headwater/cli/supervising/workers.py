@@ -36,7 +36,7 @@ from headwater.cli.supervising.children import Link, Report, Role
 from headwater.cli.supervising.supervisor import ChildFailed, Ready, Supervisor
 from headwater.http.guard.gates import Guard
 from headwater.http.server import Server
-from headwater.http.siblings import Siblings
+from headwater.http.workers.siblings import Siblings
 from headwater.log.directory import lock, open_for_sequencer
 from headwater.log.sequencer.decided import DecidedPosition
 from headwater.log.sequencer.sequencer import Sequencer

@@ -11,7 +11,7 @@ from headwater.http.api.metrics import collect
 from headwater.http.api.status import describe
 from headwater.http.api.usage import COPIED
 from headwater.http.context import Context
-from headwater.http.siblings import Siblings
+from headwater.http.workers.siblings import Siblings
 from headwater.prometheus import Join, Labels, Metric, Sample
 
 FACTS, USAGE, RELOAD = b"facts", b"usage", b"reload"
