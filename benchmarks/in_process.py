@@ -16,10 +16,10 @@ import uvloop
 from headwater.cli.composition import open_node
 from headwater.compiled import is_compiled
 from headwater.http.connection import Connection
-from headwater.http.endpoints import ENDPOINTS
-from headwater.http.router import Router
 from headwater.http.server import Server
 from headwater.http.short_path import short_path
+from headwater.http.table.endpoints import ENDPOINTS
+from headwater.http.table.router import Router
 from headwater.settings import Settings
 
 CONNECTIONS = 64

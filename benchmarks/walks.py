@@ -23,9 +23,9 @@ import headwater
 from benchmarks.in_process import LINES
 from headwater.cli.composition import open_node
 from headwater.http.connection import Connection
-from headwater.http.endpoints import ENDPOINTS
-from headwater.http.router import Router
 from headwater.http.server import Server
+from headwater.http.table.endpoints import ENDPOINTS
+from headwater.http.table.router import Router
 from headwater.settings import Settings
 
 ROOT = str(Path(headwater.__file__).parent) + "/"

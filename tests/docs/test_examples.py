@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.http.openapi import fields
+from headwater.http.table.openapi import fields
 from headwater.http.wire.codes import REFUSALS
 from headwater.protocol.headers import Use
 from headwater.protocol.refusals import Code

@@ -8,11 +8,11 @@ from typing import Any
 
 from headwater.cli.composition import _node
 from headwater.http.connection import Connection
-from headwater.http.endpoints import ENDPOINTS
 from headwater.http.guard.gates import Guard
-from headwater.http.router import Router
 from headwater.http.server import Server
 from headwater.http.short_path import short_path
+from headwater.http.table.endpoints import ENDPOINTS
+from headwater.http.table.router import Router
 from headwater.http.wire.heads import PlainHeads
 from headwater.log.memory import MemoryLog
 from headwater.node.shard_parts import ShardParts

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from headwater.http.endpoints import ENDPOINTS, ROUTER
-from headwater.http.routes import Endpoint
+from headwater.http.table.endpoints import ENDPOINTS, ROUTER
+from headwater.http.table.routes import Endpoint
 from headwater.settings import SettingsError, load
 from headwater.testing import running_server
 

@@ -9,8 +9,8 @@ import pytest
 import headwater.http
 from headwater.access.grants import Action
 from headwater.http.api import snapshots
-from headwater.http.endpoints import ENDPOINTS, ROUTER
-from headwater.http.router import Found
+from headwater.http.table.endpoints import ENDPOINTS, ROUTER
+from headwater.http.table.router import Found
 from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_BYTES_MAX, BULK_BYTES_MAX, MIB, SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 

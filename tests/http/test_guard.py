@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.access.grants import Action
-from headwater.http.endpoints import ENDPOINTS
+from headwater.http.table.endpoints import ENDPOINTS
 
 from .api.bulk.requests import ARROW, encode, row, table_of
 from .guarded import Guarded, guarded

@@ -21,7 +21,7 @@ from headwater.http.api import reads, streams
 from headwater.http.dispatch import replace_with_exchange
 from headwater.http.exchange.exchange import WRITE
 from headwater.http.guard.gates import EVERYBODY
-from headwater.http.router import Found
+from headwater.http.table.router import Found
 from headwater.http.wire import _scanning
 from headwater.http.wire.rendering import COPY_BYTES_MAX, TEMPLATES_MAX
 from headwater.http.wire.requests import CACHED_BYTES_MAX, NOTHING

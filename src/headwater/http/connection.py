@@ -15,8 +15,8 @@ from headwater.http.inflow import Inflow
 from headwater.http.peers import PeerProtocol
 from headwater.http.pipeline import Pipeline
 from headwater.http.receiving import Receiving
-from headwater.http.router import Found, Router
 from headwater.http.short_path import ShortPath
+from headwater.http.table.router import Found, Router
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import NOTHING, Request

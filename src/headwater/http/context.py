@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from headwater.access.allowances import Usage
 from headwater.access.audit import Audit, Event, Record
-from headwater.http.addresses import Address, flat_prefixes
 from headwater.http.guard.gates import Gate, Guard, OpenGate
 from headwater.http.guard.proxies import Proxies
 from headwater.http.tls.certificates import Certificates
+from headwater.http.wire.addresses import Address, flat_prefixes
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line, TurnBudget
 from headwater.http.wire.heads import plain_heads

@@ -12,7 +12,7 @@ from headwater.http.exchange.exchange import WRITE, Carrier, Exchange
 from headwater.http.guard.accounts import charge, charge_in_credit
 from headwater.http.guard.gates import EVERYBODY, Guard
 from headwater.http.receiving import FULL
-from headwater.http.router import Found
+from headwater.http.table.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import ACCESS_TOKEN, Request
 from headwater.http.wire.statuses import Answer, Voice

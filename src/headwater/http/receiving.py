@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from headwater.http.context import Context
 from headwater.http.exchange.auditing import record_denied
 from headwater.http.guard.gates import Caller
-from headwater.http.router import Found
+from headwater.http.table.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Charge
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake

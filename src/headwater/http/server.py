@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterator
 
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
-from headwater.http.endpoints import ENDPOINTS
 from headwater.http.guard.gates import Guard
 from headwater.http.guard.rules import Rules
-from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.short_path import ShortPath, short_path
+from headwater.http.table.endpoints import ENDPOINTS
+from headwater.http.table.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.tls.transport import SecuredConnection
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.http.workers.siblings import Siblings

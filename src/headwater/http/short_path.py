@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from headwater.compiled import compiled
 from headwater.http.context import Context
-from headwater.http.router import Router
+from headwater.http.table.router import Router
 
 
 class ShortPath(Protocol):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headwater.access.grants import Action
-from headwater.http.endpoints import ENDPOINTS, ROUTER
-from headwater.http.openapi import document as openapi
-from headwater.http.router import Found
-from headwater.http.routes import Endpoint
+from headwater.http.table.endpoints import ENDPOINTS, ROUTER
+from headwater.http.table.openapi import document as openapi
+from headwater.http.table.router import Found
+from headwater.http.table.routes import Endpoint
 from headwater.http.wire.codes import REFUSALS
 from headwater.protocol.refusals import Code
 

@@ -22,8 +22,8 @@ from schemathesis.core.transport import Response
 from schemathesis.specs.openapi import checks
 from schemathesis.transport.serialization import Binary
 
-from headwater.http.endpoints import ENDPOINTS
-from headwater.http.openapi import document as openapi
+from headwater.http.table.endpoints import ENDPOINTS
+from headwater.http.table.openapi import document as openapi
 from headwater.http.wire import rendering
 from headwater.http.wire.browsers import ALLOW_ALL_LINES
 from headwater.protocol.content_types import DEFAULT

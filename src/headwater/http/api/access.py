@@ -12,10 +12,10 @@ from headwater.access.allowances import Usage
 from headwater.access.grants import Action
 from headwater.access.policy import Policy, PolicyError, Reloaded
 from headwater.access.policy import reload as reload_policy
-from headwater.http.addresses import Address
 from headwater.http.context import Context
 from headwater.http.exchange.exchange import READ, WRITE, Exchange
 from headwater.http.guard.gates import Guard
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from headwater.http.addresses import Address
 from headwater.http.api.conditions import parse_head, parse_incarnation
 from headwater.http.exchange.exchange import READ, WRITE, Exchange
 from headwater.http.wire import statuses
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.http.addresses import Address
 from headwater.http.api.conditions import Writer, parse_conditions, parse_writer
 from headwater.http.api.streams import SPLIT_ON_LOOP_BYTES_MAX, split_messages
 from headwater.http.exchange.exchange import IN_TURN, WRITE, Exchange
 from headwater.http.wire import statuses
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request

@@ -4,11 +4,11 @@ import asyncio
 import secrets
 from functools import partial
 
-from headwater.http.addresses import Address
 from headwater.http.api.conditions import parse_incarnation
 from headwater.http.api.downloads import Download, OpenBlob, Parts, blob_parts, send_blob
 from headwater.http.exchange.exchange import READ, Exchange
 from headwater.http.wire import statuses
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
 from headwater.node.node import Node

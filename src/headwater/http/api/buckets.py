@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from headwater.access.grants import Action
-from headwater.http.addresses import Address
 from headwater.http.exchange.exchange import IN_TURN, READ, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer

@@ -9,11 +9,11 @@ from itertools import compress
 import pyarrow as pa
 
 from headwater.access.grants import Action
-from headwater.http.addresses import Address
 from headwater.http.api.creations import mute_for_debt, submitter_of_many
 from headwater.http.api.rights import refuse_names
 from headwater.http.context import Context
 from headwater.http.exchange.exchange import IN_TURN, WRITE, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.budgets import Place
 from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE

@@ -7,8 +7,8 @@ from functools import partial
 
 import msgspec
 
-from headwater.http.addresses import Address
 from headwater.http.exchange.exchange import READ, WRITE, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

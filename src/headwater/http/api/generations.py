@@ -1,8 +1,8 @@
 """Requests that say which log their positions and incarnations came from: bare numbers of another log mean nothing."""
 
-from headwater.http.addresses import Address
 from headwater.http.exchange.exchange import Exchange
-from headwater.http.routes import Handler
+from headwater.http.table.routes import Handler
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.requests import Request
 from headwater.protocol import headers
 from headwater.protocol.refusals import log_changed

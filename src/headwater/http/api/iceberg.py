@@ -12,8 +12,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from headwater.http.addresses import Address
 from headwater.http.exchange.exchange import READ, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 
 from headwater.access.grants import Action
-from headwater.http.addresses import OWN, Address
 from headwater.http.api.scans import UNDECODABLE
 from headwater.http.exchange.exchange import IN_TURN, READ, WRITE, Exchange
+from headwater.http.wire.addresses import OWN, Address
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer

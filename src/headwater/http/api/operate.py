@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from headwater.http.addresses import Address
 from headwater.http.api.metrics import collect
 from headwater.http.api.status import describe
 from headwater.http.exchange.exchange import READ, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE, TEXT_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

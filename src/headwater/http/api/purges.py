@@ -4,9 +4,9 @@ from functools import partial
 
 import msgspec
 
-from headwater.http.addresses import Address
 from headwater.http.api.scans import UNDECODABLE
 from headwater.http.exchange.exchange import IN_TURN, READ, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

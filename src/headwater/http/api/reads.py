@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.http.addresses import Address
 from headwater.http.api.conditions import NUMBER, parse_incarnation
 from headwater.http.api.live import LongPoll, SseRead, poll_answer
 from headwater.http.exchange import crowding
 from headwater.http.exchange.exchange import LIVE, READ, Exchange
 from headwater.http.wire import statuses
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.requests import CACHED_BYTES_MAX, Request, parse_query
 from headwater.protocol import cursors, etags, headers, incarnations, offsets
 from headwater.protocol.limits import LONG_POLL_MS_MAX, NUMBER_MAX

@@ -12,10 +12,10 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from headwater.access.grants import Action
-from headwater.http.addresses import Address
 from headwater.http.api.downloads import Download
 from headwater.http.api.rights import may_scan_all_below, refuse_names
 from headwater.http.exchange.exchange import READ, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

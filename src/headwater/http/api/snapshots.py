@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import quote
 
-from headwater.http.addresses import Address
 from headwater.http.api.conditions import NUMBER, parse_incarnation, parse_versions
 from headwater.http.api.downloads import Download, OpenBlob, blob_parts, send_blob
 from headwater.http.context import Context
 from headwater.http.exchange.exchange import IN_TURN, READ, Exchange
 from headwater.http.wire import statuses
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer

@@ -6,8 +6,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from headwater.access.grants import Action
-from headwater.http import addresses
-from headwater.http.addresses import Address
 from headwater.http.api.attributes import parse_attributes
 from headwater.http.api.conditions import (
     NUMBER,
@@ -19,7 +17,8 @@ from headwater.http.api.conditions import (
 )
 from headwater.http.context import Context
 from headwater.http.exchange.exchange import IN_TURN, READ, WRITE, Exchange
-from headwater.http.wire import statuses
+from headwater.http.wire import addresses, statuses
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.committer import Done, Submit

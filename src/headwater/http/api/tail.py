@@ -6,10 +6,10 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater.access.grants import Action
-from headwater.http.addresses import Address
 from headwater.http.api.multi_tail import MultiTail
 from headwater.http.api.scans import UNDECODABLE
 from headwater.http.exchange.exchange import LIVE, Exchange
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.requests import Request
 from headwater.protocol import incarnations, names, offsets
 from headwater.protocol.limits import TAIL_STREAMS_MAX, TAIL_URL_STREAMS_MAX

@@ -7,9 +7,9 @@ import msgspec
 
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
-from headwater.http import addresses
-from headwater.http.addresses import ICEBERG, LISTING, OWN, Address
-from headwater.http.routes import Endpoint, Handler, Route
+from headwater.http.table.routes import Endpoint, Handler, Route
+from headwater.http.wire import addresses
+from headwater.http.wire.addresses import ICEBERG, LISTING, OWN, Address
 from headwater.http.wire.requests import CACHED_BYTES_MAX
 from headwater.http.wire.statuses import Voice
 from headwater.protocol.refusals import Code, Refusal

@@ -1,9 +1,9 @@
 """Rows of the read-only Iceberg REST catalog."""
 
 from headwater.access.grants import Action
-from headwater.http.addresses import ICEBERG
 from headwater.http.api import iceberg
-from headwater.http.routes import Endpoint, Gives, Route, Takes
+from headwater.http.table.routes import Endpoint, Gives, Route, Takes
+from headwater.http.wire.addresses import ICEBERG
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL
 

@@ -8,10 +8,10 @@ import msgspec
 
 from headwater import __version__
 from headwater.access.grants import Action
-from headwater.http.addresses import STREAM_SHAPE
-from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
-from headwater.http.openapi.schemas import SCHEMAS
-from headwater.http.routes import Endpoint, Gives, Route, Takes
+from headwater.http.table.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
+from headwater.http.table.openapi.schemas import SCHEMAS
+from headwater.http.table.routes import Endpoint, Gives, Route, Takes
+from headwater.http.wire.addresses import STREAM_SHAPE
 from headwater.http.wire.codes import REFUSALS
 from headwater.protocol import headers as h
 from headwater.protocol.headers import Header, Use

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from headwater.access.grants import Action
-from headwater.http.addresses import OWN
-from headwater.http.api import access, operate, pages
-from headwater.http.routes import Endpoint, Gives, Route
+from headwater.http.api import access, operate
+from headwater.http.table import pages
+from headwater.http.table.routes import Endpoint, Gives, Route
+from headwater.http.wire.addresses import OWN
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, VARY
 from headwater.protocol.refusals import Code

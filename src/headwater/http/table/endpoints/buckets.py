@@ -3,7 +3,7 @@
 from headwater.access.audit import Event
 from headwater.access.grants import Action
 from headwater.http.api import buckets
-from headwater.http.routes import Endpoint, Gives, Route
+from headwater.http.table.routes import Endpoint, Gives, Route
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL
 from headwater.protocol.refusals import Code

@@ -4,14 +4,14 @@ Everything else is derived from these rows: routing, body limits, uploads, allow
 bucket names, the OpenAPI document and the table of URLs in the reference.
 """
 
-from headwater.http.endpoints.buckets import BUCKETS
-from headwater.http.endpoints.cluster import CLUSTER
-from headwater.http.endpoints.iceberg import ICEBERG_CATALOG
-from headwater.http.endpoints.many_streams import MANY_STREAMS
-from headwater.http.endpoints.server import SERVER, document_endpoint
-from headwater.http.endpoints.streams import STREAMS
-from headwater.http.router import Router
-from headwater.http.routes import Endpoint
+from headwater.http.table.endpoints.buckets import BUCKETS
+from headwater.http.table.endpoints.cluster import CLUSTER
+from headwater.http.table.endpoints.iceberg import ICEBERG_CATALOG
+from headwater.http.table.endpoints.many_streams import MANY_STREAMS
+from headwater.http.table.endpoints.server import SERVER, document_endpoint
+from headwater.http.table.endpoints.streams import STREAMS
+from headwater.http.table.router import Router
+from headwater.http.table.routes import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *BUCKETS,

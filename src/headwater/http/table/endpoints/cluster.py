@@ -1,9 +1,9 @@
 """Rows about a cluster."""
 
 from headwater.access.grants import Action
-from headwater.http.addresses import OWN
 from headwater.http.api import cluster
-from headwater.http.routes import Endpoint, Gives, Route
+from headwater.http.table.routes import Endpoint, Gives, Route
+from headwater.http.wire.addresses import OWN
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL
 from headwater.protocol.refusals import Code

@@ -3,7 +3,7 @@
 from headwater.access.audit import Event
 from headwater.access.grants import Action
 from headwater.http.api import attributes, batches, bootstrap, reads, snapshots, streams
-from headwater.http.routes import ANY, Endpoint, Gives, Route, Takes
+from headwater.http.table.routes import ANY, Endpoint, Gives, Route, Takes
 from headwater.protocol import headers as h
 from headwater.protocol.content_types import DEFAULT, ENVELOPES, JSON, NDJSON
 from headwater.protocol.limits import BATCH_BYTES_MAX, SNAPSHOT_BYTES_MAX

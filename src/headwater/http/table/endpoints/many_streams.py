@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from headwater.access.audit import Event
 from headwater.access.grants import Action
-from headwater.http.addresses import OWN
 from headwater.http.api import buckets, bulk, lake, purges, scans, tail
 from headwater.http.api.generations import of_one_log
-from headwater.http.routes import Endpoint, Gives, Route, Takes
+from headwater.http.table.routes import Endpoint, Gives, Route, Takes
+from headwater.http.wire.addresses import OWN
 from headwater.node.bulk.arrow import MEDIA_TYPE as ARROW
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL, STREAM_LOG_ID, X_ACCEL_BUFFERING

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from headwater.access.audit import Event
 from headwater.access.grants import Action
-from headwater.http.addresses import Address, Shape
 from headwater.http.context import Context
 from headwater.http.exchange.exchange import Exchange
+from headwater.http.wire.addresses import Address, Shape
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.requests import Request
 from headwater.protocol import headers as h

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgspec
 
 from headwater import __version__
-from headwater.http.addresses import Address
 from headwater.http.exchange.exchange import Exchange
-from headwater.http.openapi import document
-from headwater.http.routes import Endpoint, Handler
+from headwater.http.table.openapi import document
+from headwater.http.table.routes import Endpoint, Handler
+from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer

@@ -1,0 +1,1 @@
+"""The endpoint table: one row per endpoint, the router that finds it, and the documents made from it."""
