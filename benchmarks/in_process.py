@@ -15,9 +15,9 @@ import uvloop
 
 from headwater.cli.composition import open_node
 from headwater.compiled import is_compiled
-from headwater.http.connection import Connection
+from headwater.http.connection.connection import Connection
+from headwater.http.connection.fast.short_path import short_path
 from headwater.http.server import Server
-from headwater.http.short_path import short_path
 from headwater.http.table.endpoints import ENDPOINTS
 from headwater.http.table.router import Router
 from headwater.settings import Settings

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import headwater
 from benchmarks.in_process import LINES
 from headwater.cli.composition import open_node
-from headwater.http.connection import Connection
+from headwater.http.connection.connection import Connection
 from headwater.http.server import Server
 from headwater.http.table.endpoints import ENDPOINTS
 from headwater.http.table.router import Router

@@ -13,7 +13,7 @@ from typing import Any
 PURE_VARIABLE = "HEADWATER_PURE"
 REQUIRED_VARIABLE = "HEADWATER_REQUIRE_COMPILED"
 MODULES = (
-    "headwater.http._short_path",
+    "headwater.http.connection.fast._short_path",
     "headwater.http.wire._scanning",
     "headwater.node._committing",
     "headwater.streams._appending",

@@ -7,10 +7,10 @@ import socket
 from typing import Any
 
 from headwater.cli.composition import _node
-from headwater.http.connection import Connection
+from headwater.http.connection.connection import Connection
+from headwater.http.connection.fast.short_path import short_path
 from headwater.http.guard.gates import Guard
 from headwater.http.server import Server
-from headwater.http.short_path import short_path
 from headwater.http.table.endpoints import ENDPOINTS
 from headwater.http.table.router import Router
 from headwater.http.wire.heads import PlainHeads

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from headwater.http.connection import PIPELINE_MAX
+from headwater.http.connection.connection import PIPELINE_MAX
 from headwater.testing import RunningServer, running_server
 
 from .processes import eventually, open_files

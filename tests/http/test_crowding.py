@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headwater.http.connection import PIPELINE_MAX, Connection
+from headwater.http.connection.connection import PIPELINE_MAX, Connection
 from headwater.http.context import LONG_PAGES_BYTES_MAX
 from headwater.http.exchange.crowding import SHORT_PAGE_BYTES
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from headwater.http.peers import PeerProtocol
+from headwater.http.connection.peers import PeerProtocol
 
 
 class ClosedTransport(asyncio.Transport):

@@ -28,7 +28,9 @@ ROUNDS = int(os.environ.get("TESTS_SHORT_PATHS", "150"))
 SEED = os.environ.get("TESTS_SHORT_PATHS_SEED") or secrets.token_hex(4)
 MUTATIONS = [one for one in attacks.MUTATIONS if one.__name__ not in ("_giant", "_soup")]
 
-pytestmark = pytest.mark.skipif(compiled("headwater.http._short_path") is None, reason="nothing was compiled here")
+pytestmark = pytest.mark.skipif(
+    compiled("headwater.http.connection.fast._short_path") is None, reason="nothing was compiled here"
+)
 
 
 class Clients:

@@ -22,7 +22,7 @@ import pytest
 from cryptography import x509
 
 from headwater.client import Client
-from headwater.http.connection import Connection
+from headwater.http.connection.connection import Connection
 from headwater.http.server import Server
 from headwater.http.tls.certificates import NO_NAMES, Certificates, ClientNames, names_of
 from headwater.settings import Settings, SettingsError

@@ -6,15 +6,15 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from headwater.http.connection import Connection
+from headwater.http.connection.connection import Connection
+from headwater.http.connection.fast.short_path import ShortPath, short_path
+from headwater.http.connection.unready import ENDING, STARTING, UnreadyConnection
 from headwater.http.context import Context, Peer
 from headwater.http.guard.gates import Guard
 from headwater.http.guard.rules import Rules
-from headwater.http.short_path import ShortPath, short_path
 from headwater.http.table.endpoints import ENDPOINTS
 from headwater.http.table.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.tls.transport import SecuredConnection
-from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.http.workers.siblings import Siblings
 from headwater.http.workers.together import Together
 from headwater.node.node import Node

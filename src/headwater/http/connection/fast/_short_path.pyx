@@ -18,7 +18,7 @@ import logging
 import msgspec
 
 from headwater.http.api import reads, streams
-from headwater.http.dispatch import replace_with_exchange
+from headwater.http.connection.dispatch import replace_with_exchange
 from headwater.http.exchange.exchange import WRITE
 from headwater.http.guard.gates import EVERYBODY
 from headwater.http.table.router import Found
@@ -51,7 +51,7 @@ cdef Py_ssize_t _BODY_BYTES_MAX = streams.SPLIT_ON_LOOP_BYTES_MAX, _PAGE_BYTES_M
 cdef Py_ssize_t _APPENDS_MAX = FEW_APPENDS_MAX, _ID_BYTES_MAX = PRODUCER_ID_BYTES_MAX, _DIGITS_MAX = PLAIN_DIGITS_MAX
 cdef Py_ssize_t _COMMAND_BYTES = COMMAND_BYTES
 cdef double _NEVER = float("inf")
-cdef object _log = logging.getLogger("headwater.http.short_path")
+cdef object _log = logging.getLogger("headwater.http.connection.fast.short_path")
 
 cdef enum:
     BOUNDS = 32

@@ -19,7 +19,7 @@ class ShortPath(Protocol):
 
 def short_path(context: Context, router: Router) -> ShortPath | None:
     """The short path of one listener; None if it was not built, or if every request is logged."""
-    module = compiled("headwater.http._short_path")
+    module = compiled("headwater.http.connection.fast._short_path")
     if module is None or context.settings.access_log:
         return None
     path: ShortPath = module.ShortPath(context, router.find_cached, context.heads)

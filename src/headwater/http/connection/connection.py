@@ -7,15 +7,15 @@ moment, so that the client sees the answer instead of a reset.
 import asyncio
 from typing import cast
 
+from headwater.http.connection.dispatch import dispatch, open_exchange
+from headwater.http.connection.fast.short_path import ShortPath
+from headwater.http.connection.inflow import Inflow
+from headwater.http.connection.peers import PeerProtocol
+from headwater.http.connection.pipeline import Pipeline
+from headwater.http.connection.receiving import Receiving
 from headwater.http.context import Context
-from headwater.http.dispatch import dispatch, open_exchange
 from headwater.http.exchange.exchange import LIVE, READ, Exchange
 from headwater.http.exchange.responses import LiveResponse, StreamedResponse
-from headwater.http.inflow import Inflow
-from headwater.http.peers import PeerProtocol
-from headwater.http.pipeline import Pipeline
-from headwater.http.receiving import Receiving
-from headwater.http.short_path import ShortPath
 from headwater.http.table.router import Found, Router
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import RequestParser

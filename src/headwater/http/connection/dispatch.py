@@ -7,11 +7,11 @@ from typing import Protocol
 from headwater.access.allowances import Account
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
+from headwater.http.connection.receiving import FULL
 from headwater.http.exchange.auditing import record_denied
 from headwater.http.exchange.exchange import WRITE, Carrier, Exchange
 from headwater.http.guard.accounts import charge, charge_in_credit
 from headwater.http.guard.gates import EVERYBODY, Guard
-from headwater.http.receiving import FULL
 from headwater.http.table.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import ACCESS_TOKEN, Request

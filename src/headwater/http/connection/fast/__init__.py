@@ -1,0 +1,1 @@
+"""The short path: usual requests, answered in one compiled step."""
