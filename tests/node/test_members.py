@@ -9,9 +9,9 @@ import pytest
 
 from headwater.cli.composition import open_member
 from headwater.node.clock import Clock
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.committer import ask
 from headwater.node.node import Node
-from headwater.node.shared_shard import SharedShard
 from headwater.protocol.refusals import Code, Refusal
 from headwater.settings import Settings
 from headwater.streams.cluster import Checkpoint

@@ -9,16 +9,17 @@ from typing import NamedTuple
 import pytest
 
 from headwater.lake.iceberg.streams import read_streams
-from headwater.node import committer, keeping, membership
+from headwater.node import committer
 from headwater.node.chores.imager import ImageLimits
+from headwater.node.cluster import keeping, membership
+from headwater.node.cluster.keeping import NodeId
+from headwater.node.cluster.membership import Profile
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.committer import ask
-from headwater.node.keeping import NodeId
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import LakeLimits
-from headwater.node.membership import Profile
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
-from headwater.node.shared_shard import SharedShard
 from headwater.prometheus import Metric
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal

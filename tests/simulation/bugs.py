@@ -11,12 +11,12 @@ from headwater.log.jetstream.barriers import Barriers
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.sequencing import Sequencer, Session, decode_mark
 from headwater.node import committer
+from headwater.node.cluster.membership import Membership, Standing
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.committer import Done
 from headwater.node.lake import flusher
 from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.sweeper import LakeSweeper
-from headwater.node.membership import Membership, Standing
-from headwater.node.shared_shard import SharedShard
 from headwater.streams.commands import PublishSegment
 from headwater.streams.replies import Reply
 

@@ -6,9 +6,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from headwater.node.cluster.shared_shard import STALE
 from headwater.node.committer import Done
 from headwater.node.node import Node
-from headwater.node.shared_shard import STALE
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal

@@ -11,14 +11,14 @@ from headwater.log.object_images import ObjectImages
 from headwater.log.restoring import newest_good_image
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
-from headwater.node.keeping import NodeId
+from headwater.node.cluster.keeping import NodeId
+from headwater.node.cluster.membership import Profile, Standing
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.intervals import LakeIntervals
 from headwater.node.lake.lake import LakeLimits
-from headwater.node.membership import Profile, Standing
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
-from headwater.node.shared_shard import SharedShard
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.store import Store, StoreFailed
 from headwater.streams.apply import apply

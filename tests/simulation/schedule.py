@@ -18,7 +18,8 @@ from headwater.log import sequencing
 from headwater.log.jetstream import barriers, publishing, room
 from headwater.log.jetstream import log as jetstream_log
 from headwater.log.jetstream.streams import LogBehind
-from headwater.node import committer, keeping, membership
+from headwater.node import committer
+from headwater.node.cluster import keeping, membership
 from headwater.node.lake import compactor, flusher
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.memory import MemoryStore

@@ -14,12 +14,12 @@ from headwater.log.sequencer.decided import DecidedPosition
 from headwater.log.sequencer.shared_journal import SharedJournal
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
-from headwater.node.keeping import NodeId
+from headwater.node.cluster.keeping import NodeId
+from headwater.node.cluster.membership import Profile
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.lake.lake import LakeLimits
-from headwater.node.membership import Profile
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
-from headwater.node.shared_shard import SharedShard
 from headwater.settings import Settings
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.object_blobs import ObjectBlobs

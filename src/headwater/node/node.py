@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from headwater.log.seam import Reached
 from headwater.node.clock import Clock
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.committer import Done, Now, Submit
 from headwater.node.metrics import Metrics
 from headwater.node.placement import place
@@ -22,7 +23,6 @@ from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.tails import Tails, Waiter
 from headwater.node.shard import Shard
 from headwater.node.shard_parts import ShardLimits, ShardParts
-from headwater.node.shared_shard import SharedShard
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.refusals import Refusal
 from headwater.storage.store import Store

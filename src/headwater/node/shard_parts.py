@@ -5,7 +5,7 @@ from typing import NamedTuple
 from headwater.log.images import Images
 from headwater.log.seam import CommandLog
 from headwater.node.chores.imager import ImageLimits
-from headwater.node.keeping import NodeId
+from headwater.node.cluster.keeping import NodeId
 from headwater.node.lake.lake import LAKE_LIMITS, LakeLimits
 from headwater.storage.blobs import BlobStore
 from headwater.streams.state import State

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
+from headwater.node.cluster.keeping import NodeId
+from headwater.node.cluster.membership import Profile
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.committer import ask
-from headwater.node.keeping import NodeId
 from headwater.node.lake.lake import LakeLimits
-from headwater.node.membership import Profile
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
-from headwater.node.shared_shard import SharedShard
 from headwater.protocol.lifetimes import Lifetime
 from headwater.storage.blobs import MemoryBlobs
 from headwater.streams.apply import apply

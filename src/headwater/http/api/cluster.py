@@ -12,9 +12,9 @@ from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.node.cluster_view import ClusterView, view
-from headwater.node.rescuing import ImageTaken, take_image
-from headwater.node.shared_shard import SharedShard
+from headwater.node.cluster.rescue import ImageTaken, take_image
+from headwater.node.cluster.shared_shard import SharedShard
+from headwater.node.cluster.view import ClusterView, view
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cluster import Checkpoint
 from headwater.streams.logged import ROWS

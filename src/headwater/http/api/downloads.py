@@ -12,9 +12,9 @@ from typing import Protocol
 from headwater.http.exchange.exchange import Exchange
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Budget
-from headwater.node.barriers import reach
+from headwater.node.cluster.barriers import reach
+from headwater.node.cluster.shared_shard import STALE
 from headwater.node.node import Node
-from headwater.node.shared_shard import STALE
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobReader
 from headwater.storage.disk import shortage_of

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from headwater import __version__
 from headwater.http.api.usage import COPIED, usage
 from headwater.http.context import Context, descriptors_max
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.metrics import histogram
-from headwater.node.shared_shard import SharedShard
 from headwater.prometheus import Metric, Sample, counter, gauge
 from headwater.protocol.limits import SECOND_US
 

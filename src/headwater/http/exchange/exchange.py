@@ -32,8 +32,8 @@ from headwater.http.guard.gates import Caller
 from headwater.http.wire import statuses
 from headwater.http.wire.access_log import log_request
 from headwater.http.wire.statuses import Answer
+from headwater.node.cluster.shared_shard import STALE
 from headwater.node.node import Node
-from headwater.node.shared_shard import STALE
 from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.disk import NO_DESCRIPTORS, shortage_of

@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.log.seam import Barriers
-from headwater.node.barriers import reach
+from headwater.node.cluster.barriers import reach
 from headwater.node.committer import Done, Now, Submit
 from headwater.protocol.limits import MINUTE_US, SECOND_US, SNAPSHOT_UPLOAD_US_MAX
 from headwater.protocol.refusals import Code, Refusal

@@ -18,7 +18,7 @@ from headwater.lake.catalog import ForkRow
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.pins import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
-from headwater.node.barriers import Barrier, reach
+from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.node.lake.parts import STORE_TROUBLE
 from headwater.node.threads import in_thread

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.lake.damage import LakeDamaged
-from headwater.node.barriers import Barrier
+from headwater.node.cluster.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.eraser import Eraser

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from headwater.lake.iceberg.streams import StreamRow, Streams
 from headwater.lake.iceberg.tables import table_url
-from headwater.node.barriers import Barrier, reach
+from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.lake.cataloger import wall_ms
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.threads import in_thread

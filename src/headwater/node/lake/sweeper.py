@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
-from headwater.node.barriers import Barrier, reach
+from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.committer import ask
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.protocol.limits import SECOND_US

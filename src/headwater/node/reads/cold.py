@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.lake.cache import Cache
 from headwater.lake.format import segment_key
 from headwater.lake.reader import SERVED, Footer, Group, GroupRows, Read, SegmentDamaged, read_footer, read_group
-from headwater.node.barriers import Barrier, reach
+from headwater.node.cluster.barriers import Barrier, reach
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 from headwater.streams.fetched import Fetched, NotFetched, Run

@@ -9,7 +9,7 @@ import msgspec
 from headwater.log.images import ImageDamaged
 from headwater.log.seam import MemberLog
 from headwater.log.sequencing import MarkDamaged, decode_mark
-from headwater.node.shared_shard import SharedShard
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.protocol.limits import SECOND_US
 from headwater.storage.store import KeyMissing, StoreFailed
 from headwater.streams.cluster import Member

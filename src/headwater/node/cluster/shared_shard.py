@@ -13,10 +13,10 @@ import msgspec
 
 from headwater.log.seam import MemberLog, Reached
 from headwater.node.chores.debts import SettleBucket
+from headwater.node.cluster.digests import Digests
+from headwater.node.cluster.keeping import Keeping
+from headwater.node.cluster.membership import Membership, Profile
 from headwater.node.committer import Done, Submit
-from headwater.node.digests import Digests
-from headwater.node.keeping import Keeping
-from headwater.node.membership import Membership, Profile
 from headwater.node.shard import Shard
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.batches import CLIENT_COMMANDS, cost_bytes

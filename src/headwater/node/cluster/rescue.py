@@ -7,7 +7,7 @@ import msgspec
 from headwater.log.images import ImageDamaged
 from headwater.log.sequencing import MarkDamaged, decode_mark
 from headwater.node.chores.imager import ImageLimits, Imager
-from headwater.node.shared_shard import SharedShard
+from headwater.node.cluster.shared_shard import SharedShard
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, StoreFailed
 from headwater.streams.images import Walk

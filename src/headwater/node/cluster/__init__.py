@@ -1,0 +1,1 @@
+"""A node among others on a shared log: membership, barriers, chores under a lease, and what operators see."""
