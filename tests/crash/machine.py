@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from headwater.log import directory
-from headwater.log.images import ImageFiles, ImageWriter
+from headwater.log.images.files import ImageFiles, ImageWriter
 from headwater.log.journal.journal import Journal
 from headwater.storage.disk import File
 from headwater.streams.apply import apply

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.images import ImageFiles, Images
-from headwater.log.object_images import ObjectImages
+from headwater.log.images.files import ImageFiles, Images
+from headwater.log.images.objects import ObjectImages
 from headwater.storage.memory import MemoryStore
 from headwater.storage.opening import open_store
 from headwater.testing import FaultyDisk

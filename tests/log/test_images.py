@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from headwater.log import frames
-from headwater.log.images import DAMAGED, ImageDamaged, ImageFiles
+from headwater.log.images.files import DAMAGED, ImageDamaged, ImageFiles
 from headwater.testing import FaultyDisk, Step
 
 DIRECTORY = Path("/data/images")

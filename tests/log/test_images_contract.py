@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.log import object_images
-from headwater.log.images import ImageDamaged, Images
-from headwater.log.restoring import newest_good_image
+from headwater.log.images import objects as object_images
+from headwater.log.images.files import ImageDamaged, Images
+from headwater.log.images.restoring import newest_good_image
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 

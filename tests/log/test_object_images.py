@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from headwater.log import object_images
-from headwater.log.images import ImageDamaged
-from headwater.log.object_images import ObjectImages
-from headwater.log.restoring import newest_good_image
+from headwater.log.images import objects as object_images
+from headwater.log.images.files import ImageDamaged
+from headwater.log.images.objects import ObjectImages
+from headwater.log.images.restoring import newest_good_image
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import StoreFailed
 from headwater.streams.images import image_of

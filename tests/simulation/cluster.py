@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from headwater.log.images.objects import ObjectImages
+from headwater.log.images.restoring import newest_good_image
 from headwater.log.jetstream.identity import Established
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.jetstream.streams import LogBehind
-from headwater.log.object_images import ObjectImages
-from headwater.log.restoring import newest_good_image
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
 from headwater.node.cluster.keeping import NodeId

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headwater.backup.manifest import LAKE, SNAPSHOTS, BackupFailed, Manifest, Progress, read_object, verify_backup
 from headwater.lake.ownership import claim
-from headwater.log.images import ImageFiles
+from headwater.log.images.files import ImageFiles
 from headwater.log.journal import files as journal_files
 from headwater.log.journal import identity
 from headwater.storage.disk import Disk, RealDisk, make_directory

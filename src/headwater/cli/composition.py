@@ -6,10 +6,10 @@ from pathlib import Path
 from headwater.cli.naming import node_name
 from headwater.lake.ownership import claim
 from headwater.log.directory import follow, lock, recover
+from headwater.log.images.objects import ObjectImages
 from headwater.log.jetstream.opening import open_log
 from headwater.log.jetstream.streams import Place
 from headwater.log.memory import MemoryLog
-from headwater.log.object_images import ObjectImages
 from headwater.log.sequencer.decided import DecidedPosition
 from headwater.log.sequencer.shared_journal import SharedJournal
 from headwater.node.chores.imager import ImageLimits

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.log.images import ImageFiles
+from headwater.log.images.files import ImageFiles
+from headwater.log.images.restoring import newest_good_image
 from headwater.log.journal.files import JournalDamaged
 from headwater.log.journal.journal import Journal
 from headwater.log.journal.writer import JournalWriter, end_process
-from headwater.log.restoring import newest_good_image
 from headwater.log.seam import CommandLog
 from headwater.log.sequencer.shared_journal import HistoryDropped, SharedJournal
 from headwater.storage.blobs import FolderBlobs

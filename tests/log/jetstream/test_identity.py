@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from headwater.log.images import Images
+from headwater.log.images.files import Images
+from headwater.log.images.objects import ObjectImages
 from headwater.log.jetstream import identity, replaying, streams, visiting
 from headwater.log.jetstream.identity import Established, establish, record_key, recorded_log_id
 from headwater.log.jetstream.opening import Opened, open_log
 from headwater.log.jetstream.streams import LogRefused, Place, judge_server, judge_stream
 from headwater.log.jetstream.visiting import Visit
 from headwater.log.jetstream.wire import ServerInfo
-from headwater.log.object_images import ObjectImages
 from headwater.node.clock import Clock
 from headwater.storage.memory import MemoryStore
 from headwater.streams.apply import apply

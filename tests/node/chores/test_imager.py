@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from headwater.log import directory
-from headwater.log.images import ImageFiles
+from headwater.log.images.files import ImageFiles
 from headwater.log.seam import Ticket
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.node import Node

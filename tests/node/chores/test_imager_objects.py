@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from headwater.log.object_images import ObjectImages
-from headwater.log.restoring import newest_good_image
+from headwater.log.images.objects import ObjectImages
+from headwater.log.images.restoring import newest_good_image
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headwater.log.images import Images
+from headwater.log.images.files import Images
+from headwater.log.images.restoring import newest_good_image
 from headwater.log.jetstream.health import end_process
 from headwater.log.jetstream.identity import LOG_BYTES_MAX, Established, establish
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.jetstream.streams import LogBehind, LogRefused, Place
-from headwater.log.restoring import newest_good_image
 from headwater.log.sequencing import MarkDamaged, decode_mark
 from headwater.storage.store import Store
 from headwater.streams.apply import apply

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from headwater.log.images import Images
+from headwater.log.images.files import Images
 from headwater.log.seam import CommandLog
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.debts import Debts, SettleBucket

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from headwater.log.images import Images, ImageWriter
+from headwater.log.images.files import Images, ImageWriter
 from headwater.log.seam import Trimming
 from headwater.streams.images import Walk
 from headwater.streams.state import State

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.log.images import ImageDamaged
+from headwater.log.images.files import ImageDamaged
 from headwater.log.seam import MemberLog
 from headwater.log.sequencing import MarkDamaged, decode_mark
 from headwater.node.cluster.shared_shard import SharedShard

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from headwater.log.images import KEPT, ImageDamaged, ImageWriter
+from headwater.log.images.files import KEPT, ImageDamaged, ImageWriter
 from headwater.storage.store import Item, KeyExists, KeyMissing, Store
 
 VERSION = 1

@@ -3,7 +3,7 @@
 import logging
 from typing import NamedTuple
 
-from headwater.log.images import ImageDamaged, Images
+from headwater.log.images.files import ImageDamaged, Images
 from headwater.streams.images import restore
 from headwater.streams.state import State
 
