@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headwater.client import Admin, Client, RequestRefused, RetryPolicy
-from headwater.log import sequencing
+from headwater.log.jetstream import judging as sequencing
 from headwater.log.jetstream.streams import Place
 from headwater.log.jetstream.visiting import Visit
 from headwater.node.clock import Clock

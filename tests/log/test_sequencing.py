@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.log import sequencing
-from headwater.log.sequencing import (
+from headwater.log.jetstream import judging as sequencing
+from headwater.log.jetstream.judging import (
     CHECKPOINT_MESSAGES,
     HEADER,
     PART_BYTES,

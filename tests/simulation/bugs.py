@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from headwater.lake.format import deadline_us_of, parse_segment_key
-from headwater.log import sequencing
+from headwater.log.jetstream import judging as sequencing
 from headwater.log.jetstream.barriers import Barriers
+from headwater.log.jetstream.judging import Sequencer, Session, decode_mark
 from headwater.log.jetstream.log import JetStreamLog
-from headwater.log.sequencing import Sequencer, Session, decode_mark
 from headwater.node import committer
 from headwater.node.cluster.membership import Membership, Standing
 from headwater.node.cluster.shared_shard import SharedShard

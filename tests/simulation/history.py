@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from headwater.log.sequencing import Sequencer
+from headwater.log.jetstream.judging import Sequencer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import batches
 from headwater.streams.apply import apply

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.log.jetstream.client import Handler, NotConnected
+from headwater.log.jetstream.judging import Sequencer, Taken
 from headwater.log.jetstream.streams import LOG_ID_KEY, LogBehind, Place, StreamInfo
 from headwater.log.jetstream.wire import Message, ServerInfo
-from headwater.log.sequencing import Sequencer, Taken
 
 from .processes import Process, Scheduler
 

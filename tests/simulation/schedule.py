@@ -14,8 +14,8 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
 
-from headwater.log import sequencing
 from headwater.log.jetstream import barriers, publishing, room
+from headwater.log.jetstream import judging as sequencing
 from headwater.log.jetstream import log as jetstream_log
 from headwater.log.jetstream.streams import LogBehind
 from headwater.node import committer

@@ -16,14 +16,14 @@ import msgspec
 from headwater.backup.restore import GENERATION_POSITIONS, begin_generation
 from headwater.lake.format import segment_key
 from headwater.lake.ownership import pass_on
-from headwater.log import sequencing
 from headwater.log.images.objects import ObjectImages
 from headwater.log.images.restoring import newest_good_image
+from headwater.log.jetstream import judging as sequencing
 from headwater.log.jetstream import streams
 from headwater.log.jetstream.identity import create_stream, record_key, recorded_log_id, replace_record
+from headwater.log.jetstream.judging import Mark
 from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
 from headwater.log.jetstream.visiting import Visit
-from headwater.log.sequencing import Mark
 from headwater.storage.store import Store
 from headwater.streams.cluster import Cluster
 from headwater.streams.images import image_of

@@ -10,8 +10,8 @@ from headwater.log.images.objects import ObjectImages
 from headwater.log.jetstream.opening import open_log
 from headwater.log.jetstream.streams import Place
 from headwater.log.memory import MemoryLog
-from headwater.log.sequencer.decided import DecidedPosition
-from headwater.log.sequencer.shared_journal import SharedJournal
+from headwater.log.workers.decided import DecidedPosition
+from headwater.log.workers.shared_journal import SharedJournal
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
 from headwater.node.cluster.keeping import NodeId

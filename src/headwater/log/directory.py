@@ -16,7 +16,7 @@ from headwater.log.journal.files import JournalDamaged
 from headwater.log.journal.journal import Journal
 from headwater.log.journal.writer import JournalWriter, end_process
 from headwater.log.seam import CommandLog
-from headwater.log.sequencer.shared_journal import HistoryDropped, SharedJournal
+from headwater.log.workers.shared_journal import HistoryDropped, SharedJournal
 from headwater.storage.blobs import FolderBlobs
 from headwater.storage.disk import Disk, RealDisk, make_directory
 from headwater.streams.apply import apply

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 from headwater.log.journal.writer import JournalWriter
-from headwater.log.sequencer.decided import DecidedPosition
-from headwater.log.sequencer.sequencer import UNREAD_BYTES_MAX, Sequencer
-from headwater.log.sequencer.shared_journal import SharedJournal
+from headwater.log.workers.decided import DecidedPosition
+from headwater.log.workers.sequencer import UNREAD_BYTES_MAX, Sequencer
+from headwater.log.workers.shared_journal import SharedJournal
 from headwater.storage.disk import Disk
 
 JOURNAL_FILE_BYTES = 4096

@@ -7,11 +7,11 @@ import pytest
 import uvloop
 
 from headwater.log.jetstream import health, streams
+from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.jetstream.pulses import PULSE_SECONDS
 from headwater.log.jetstream.streams import LogBehind, LogChanged
 from headwater.log.seam import MemberLog
-from headwater.log.sequencing import CHECKPOINT_MESSAGES
 from headwater.node.clock import Clock
 from headwater.streams.commands import Append
 

@@ -5,11 +5,11 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.log import sequencing
+from headwater.log.jetstream import judging as sequencing
 from headwater.log.jetstream import publishing
+from headwater.log.jetstream.judging import PART_BYTES, SESSION_US, Sequencer
 from headwater.log.jetstream.publishing import FREIGHT_BYTES_IN_FLIGHT_MAX, REFUSED_SECONDS, SILENCE_SECONDS, Publisher
 from headwater.log.seam import Ticket
-from headwater.log.sequencing import PART_BYTES, SESSION_US, Sequencer
 from headwater.streams import batches
 from headwater.streams.commands import Append, Command, Delete
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
-from headwater.log.sequencer.shared_journal import HistoryDropped, SharedJournal
+from headwater.log.workers.shared_journal import HistoryDropped, SharedJournal
 from headwater.streams.commands import Append, Command, Delete
 from headwater.testing import FaultyDisk, Step
 from headwater.testing.sequencing import SequencedJournal

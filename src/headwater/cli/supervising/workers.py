@@ -38,8 +38,8 @@ from headwater.http.guard.gates import Guard
 from headwater.http.server import Server
 from headwater.http.workers.siblings import Siblings
 from headwater.log.directory import lock, open_for_sequencer
-from headwater.log.sequencer.decided import DecidedPosition
-from headwater.log.sequencer.sequencer import Sequencer
+from headwater.log.workers.decided import DecidedPosition
+from headwater.log.workers.sequencer import Sequencer
 from headwater.node.node import Node
 from headwater.settings import Settings, SettingsError
 

@@ -13,8 +13,8 @@ from crc32c import crc32c
 
 from headwater.log.jetstream.client import NotConnected
 from headwater.log.jetstream.fetching import Stored
+from headwater.log.jetstream.judging import Sequencer, Taken
 from headwater.log.jetstream.streams import LogChanged
-from headwater.log.sequencing import Sequencer, Taken
 
 AHEAD_MESSAGES_MAX = 4_096
 AHEAD_BYTES_MAX = 16 * 1024 * 1024

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from headwater.log.jetstream import pulses
 from headwater.log.jetstream.barriers import SILENT_SECONDS, Barriers, encode_answer
 from headwater.log.jetstream.client import Client
+from headwater.log.jetstream.judging import Sequencer
 from headwater.log.jetstream.pulses import Peers, Pulse
 from headwater.log.jetstream.streams import Place
 from headwater.log.jetstream.wire import Message
-from headwater.log.sequencing import Sequencer
 
 Guard = Callable[[Callable[[Message], None]], Callable[[Message], None]]
 

@@ -21,6 +21,7 @@ from headwater.log.jetstream.fetching import Fetcher
 from headwater.log.jetstream.following import Follower
 from headwater.log.jetstream.health import Health, end_process
 from headwater.log.jetstream.identity import Established
+from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES, Sequencer, Taken, decode_mark
 from headwater.log.jetstream.liveness import Liveness
 from headwater.log.jetstream.publishing import Publisher
 from headwater.log.jetstream.pulses import PULSE_SECONDS, Peer
@@ -30,7 +31,6 @@ from headwater.log.jetstream.room import SHORTAGE, Room
 from headwater.log.jetstream.streams import ApiRefused, LogChanged, Place, sequence_of
 from headwater.log.jetstream.wire import Message
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
-from headwater.log.sequencing import CHECKPOINT_MESSAGES, Sequencer, Taken, decode_mark
 from headwater.prometheus import Metric, counter, gauge
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.batches import Batch

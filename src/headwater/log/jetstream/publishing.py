@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headwater.log import sequencing
+from headwater.log.jetstream import judging as sequencing
+from headwater.log.jetstream.judging import SESSION_PARTS_BYTES_MAX, SESSION_US, Sequencer, Taken, pieces_of, seed_of
 from headwater.log.seam import Ticket
-from headwater.log.sequencing import SESSION_PARTS_BYTES_MAX, SESSION_US, Sequencer, Taken, pieces_of, seed_of
 from headwater.streams import batches
 from headwater.streams.commands import Append, Command
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.log.sequencing import Checkpoint
+from headwater.log.jetstream.judging import Checkpoint
 
 PULSE_SECONDS = 0.25
 PEERS_MAX = 256

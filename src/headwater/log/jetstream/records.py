@@ -1,7 +1,7 @@
 """Records: the batches in the messages of the log, which a newer version may have written."""
 
+from headwater.log.jetstream.judging import Record
 from headwater.log.jetstream.streams import LogRefused
-from headwater.log.sequencing import Record
 from headwater.streams import batches
 from headwater.streams.batches import Batch
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from headwater.log.jetstream import streams
 from headwater.log.jetstream.fetching import Fetcher
+from headwater.log.jetstream.judging import Sequencer, Taken
 from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
 from headwater.log.jetstream.visiting import Visit
-from headwater.log.sequencing import Sequencer, Taken
 
 REPLAY_SECONDS_MAX = 30.0
 """How long a replay waits for the next message that NATS says is there."""

@@ -3,8 +3,8 @@
 from collections import deque
 from typing import NamedTuple
 
+from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES
 from headwater.log.jetstream.streams import MESSAGE_OVERHEAD_BYTES
-from headwater.log.sequencing import CHECKPOINT_MESSAGES
 
 FULL_PART = 0.9
 """From here on commands that need space are refused; the rest is for those that free some, and for barriers."""

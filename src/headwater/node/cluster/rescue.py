@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from headwater.log.images.files import ImageDamaged
-from headwater.log.sequencing import MarkDamaged, decode_mark
+from headwater.log.jetstream.judging import MarkDamaged, decode_mark
 from headwater.node.chores.imager import ImageLimits, Imager
 from headwater.node.cluster.shared_shard import SharedShard
 from headwater.protocol.refusals import Code, Refusal

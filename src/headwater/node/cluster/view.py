@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from headwater.log.images.files import ImageDamaged
+from headwater.log.jetstream.judging import MarkDamaged, decode_mark
 from headwater.log.seam import MemberLog
-from headwater.log.sequencing import MarkDamaged, decode_mark
 from headwater.node.cluster.shared_shard import SharedShard
 from headwater.protocol.limits import SECOND_US
 from headwater.storage.store import KeyMissing, StoreFailed

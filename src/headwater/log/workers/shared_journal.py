@@ -19,9 +19,9 @@ from headwater.log.journal import files, identity
 from headwater.log.journal.files import JournalDamaged, first_position_of
 from headwater.log.journal.replaying import Replay
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
-from headwater.log.sequencer.decided import DecidedPosition
-from headwater.log.sequencer.messages import Inbox, Kind, Message
-from headwater.log.sequencer.outbox import Outbox
+from headwater.log.workers.decided import DecidedPosition
+from headwater.log.workers.messages import Inbox, Kind, Message
+from headwater.log.workers.outbox import Outbox
 from headwater.storage.disk import Disk, RealDisk
 from headwater.streams import batches
 from headwater.streams.batches import Batch

@@ -16,9 +16,9 @@ from itertools import count
 from typing import NamedTuple
 
 from headwater.log.journal.writer import JournalWriter, NoRoom, end_process
-from headwater.log.sequencer.decided import DecidedPosition
-from headwater.log.sequencer.messages import HEAD, Inbox, Kind, Message
-from headwater.log.sequencer.outbox import Outbox
+from headwater.log.workers.decided import DecidedPosition
+from headwater.log.workers.messages import HEAD, Inbox, Kind, Message
+from headwater.log.workers.outbox import Outbox
 
 UNREAD_BYTES_MAX = 256 * 1024 * 1024
 """How much may wait for a proposer that does not read, before it is dropped."""
