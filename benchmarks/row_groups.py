@@ -21,10 +21,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.spark_scenes import Stopwatch
-from headwater.lake import writer
 from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, new_segment_id, segment_key
-from headwater.lake.reader import SERVED, Footer, Group, Read, read_footer, read_group, read_groups
-from headwater.lake.writer import SegmentWriter, Written
+from headwater.lake.segments import writer
+from headwater.lake.segments.reader import SERVED, Footer, Group, Read, read_footer, read_group, read_groups
+from headwater.lake.segments.writer import SegmentWriter, Written
 from headwater.load.loads import percentiles
 from headwater.protocol import message_ends
 from headwater.spark.session import session

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from headwater.lake.catalog import read_catalog, read_forks, read_tombstones
 from headwater.lake.format import name_of
-from headwater.lake.reader import read_all
 from headwater.lake.scanning import EVERYTHING, Plan, RowFilter, live_rows
+from headwater.lake.segments.reader import read_all
 from headwater.storage.store import Store
 from headwater.testing import running_server
 

@@ -25,9 +25,9 @@ from headwater.lake.format import (
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.pins import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
-from headwater.lake.sealing import UNSEALED, seal
+from headwater.lake.segments.sealing import UNSEALED, seal
+from headwater.lake.segments.writer import Written
 from headwater.lake.verify.verifier import Verifier
-from headwater.lake.writer import Written
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Held, Tombstone

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from headwater.lake import format, writer
-from headwater.lake.reader import SERVED, Group, Read, read_footer, read_group
+from headwater.lake import format
+from headwater.lake.segments import writer
+from headwater.lake.segments.reader import SERVED, Group, Read, read_footer, read_group
 from headwater.protocol import message_ends
 from headwater.protocol.producers import Producer
 from headwater.streams.fetched import Run

@@ -5,8 +5,8 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
-from headwater.lake.reader import read_all
-from headwater.lake.writer import SegmentWriter, Written
+from headwater.lake.segments.reader import read_all
+from headwater.lake.segments.writer import SegmentWriter, Written
 
 from .lives import USUAL, Life, Limits, limited, reading
 

@@ -13,9 +13,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.lake import writer
 from headwater.lake.format import GROUP_BYTES, SCHEMA
-from headwater.lake.reader import (
+from headwater.lake.segments import writer
+from headwater.lake.segments.reader import (
     SERVED,
     Footer,
     Group,
@@ -27,7 +27,7 @@ from headwater.lake.reader import (
     read_group,
     read_groups,
 )
-from headwater.lake.writer import Written
+from headwater.lake.segments.writer import Written
 from headwater.streams.segments import Extent, Segment
 
 from .lives import (

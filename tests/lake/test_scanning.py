@@ -23,9 +23,9 @@ from headwater.lake.catalog import (
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA, segment_key
-from headwater.lake.object_files import read_columns
-from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import EVERYTHING, NEEDED, Inherited, Plan, RowFilter, inheritance, live_rows
+from headwater.lake.segments.object_files import read_columns
+from headwater.lake.segments.reader import SegmentDamaged
 from headwater.lake.verify.verifier import Verifier
 from headwater.storage.memory import MemoryStore
 from headwater.storage.opening import open_store

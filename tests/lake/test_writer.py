@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, SCHEMA
-from headwater.lake.reader import read_all
-from headwater.lake.writer import SegmentWriter
+from headwater.lake.segments.reader import read_all
+from headwater.lake.segments.writer import SegmentWriter
 from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.streams.hot import Hot

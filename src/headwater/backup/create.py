@@ -33,8 +33,8 @@ from headwater.backup.manifest import (
     write_manifest,
 )
 from headwater.lake.format import segment_key
-from headwater.lake.reader import SegmentDamaged, read_all
-from headwater.lake.writer import SegmentWriter
+from headwater.lake.segments.reader import SegmentDamaged, read_all
+from headwater.lake.segments.writer import SegmentWriter
 from headwater.log.directory import recover
 from headwater.log.journal import identity
 from headwater.log.journal.files import JournalDamaged

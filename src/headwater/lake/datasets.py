@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from headwater.lake.catalog import ListedSegment
 from headwater.lake.format import SCHEMA
-from headwater.lake.object_files import ObjectFile
+from headwater.lake.segments.object_files import ObjectFile
 from headwater.storage.store import Store
 
 

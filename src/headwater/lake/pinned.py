@@ -7,12 +7,12 @@ from itertools import pairwise
 import pyarrow as pa
 
 from headwater.lake.catalog import Catalog, Deletes
-from headwater.lake.columns import starts, view
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.iceberg.manifests import Content
 from headwater.lake.iceberg.pinned import NAME
 from headwater.lake.iceberg.reading import deletes_in, manifests_of, newest_table, of_content, segments_in
 from headwater.lake.scanning import Inherited
+from headwater.lake.segments.columns import starts, view
 from headwater.storage.store import Store
 
 

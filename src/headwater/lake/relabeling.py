@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.columns import integers, spread
+from headwater.lake.segments.columns import integers, spread
 from headwater.streams.cold import ALL
 
 

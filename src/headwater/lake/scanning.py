@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.catalog import Catalog, ForkRow, ListedSegment, MayHold
-from headwater.lake.columns import starts, view
 from headwater.lake.format import split_name
 from headwater.lake.iceberg.manifests import Coverage
 from headwater.lake.relabeling import StreamRange, relabel
+from headwater.lake.segments.columns import starts, view
 from headwater.streams.segments import Segment
 
 NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")

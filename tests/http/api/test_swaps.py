@@ -13,9 +13,9 @@ import pytest
 from headwater.lake.catalog import Catalog, read_catalog
 from headwater.lake.compaction.rewriting import Cuts, Keep, rewrite
 from headwater.lake.format import new_segment_id, segment_key
-from headwater.lake.reader import Read
+from headwater.lake.segments.reader import Read
+from headwater.lake.segments.writer import Written
 from headwater.lake.verify.verifier import Verifier
-from headwater.lake.writer import Written
 from headwater.protocol.limits import MINUTE_US
 from headwater.storage.folder import FolderStore
 from headwater.streams.segments import Segment

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headwater.lake.compaction import rewriting
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
-from headwater.lake.reader import Read, SegmentDamaged
-from headwater.lake.writer import Written
+from headwater.lake.segments.reader import Read, SegmentDamaged
+from headwater.lake.segments.writer import Written
 from headwater.streams.hot import Hot
 from headwater.streams.segments import Segment
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from headwater.lake.compaction.rewriting import Keep
 from headwater.lake.format import SCHEMA, SegmentKey
-from headwater.lake.reader import read_all
+from headwater.lake.segments.reader import read_all
+from headwater.lake.segments.writer import Written
 from headwater.lake.verify.comparing import Comparison
 from headwater.lake.verify.fingerprints import COLUMNS
 from headwater.lake.verify.inspecting import inspect
-from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
 from ..lives import (

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from headwater.lake import sealing, writer
 from headwater.lake.format import GROUPS_KEY, SCHEMA, SegmentKey
-from headwater.lake.reader import SegmentDamaged, read_footer
+from headwater.lake.segments import sealing, writer
+from headwater.lake.segments.reader import SegmentDamaged, read_footer
+from headwater.lake.segments.writer import Written
 from headwater.lake.verify.inspecting import inspect
-from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
 from ..forged_lakes import changed_footer, forge, table_of

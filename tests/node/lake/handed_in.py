@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
-from headwater.lake.reader import Read
-from headwater.lake.writer import Written
+from headwater.lake.segments.reader import Read
+from headwater.lake.segments.writer import Written
 from headwater.node.lake.swaps import SwapRequest
 from headwater.protocol.limits import MINUTE_US
 from headwater.storage.store import Store

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headwater.lake.compaction.planning import RewriteLimits
 from headwater.lake.format import new_segment_id, segment_key
-from headwater.lake.reader import read_all, read_footer, read_group
-from headwater.lake.writer import SegmentWriter
+from headwater.lake.segments.reader import read_all, read_footer, read_group
+from headwater.lake.segments.writer import SegmentWriter
 from headwater.node.committer import Done
 from headwater.node.lake.compactor import CompactLimits, Compactor
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.lake.format import new_segment_id, segment_key
-from headwater.lake.writer import SegmentWriter
+from headwater.lake.segments.writer import SegmentWriter
 from headwater.node.committer import Done
 from headwater.node.purges import PurgeBegun, PurgeRequest, ask_purge, status_of
 from headwater.protocol.limits import MINUTE_US

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake import writer
 from headwater.lake.compaction.rewriting import Keep
 from headwater.lake.format import SCHEMA, new_segment_id, segment_key
-from headwater.lake.reader import read_all
-from headwater.lake.writer import SegmentWriter
+from headwater.lake.segments import writer
+from headwater.lake.segments.reader import read_all
+from headwater.lake.segments.writer import SegmentWriter
 from headwater.node.lake import swaps
 from headwater.node.lake.swaps import SwapRequest, Swaps
 from headwater.protocol.limits import DAY_US, MINUTE_US, SECOND_US

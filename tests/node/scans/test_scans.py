@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headwater.lake import writer
 from headwater.lake.format import SCHEMA
+from headwater.lake.segments import writer
 from headwater.node.reads.cold import LakeUnreadable
 from headwater.node.scans import pace, scans, windows
 from headwater.node.scans.scans import Scan

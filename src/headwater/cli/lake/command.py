@@ -24,8 +24,8 @@ from headwater.lake.damage import LakeDamaged
 from headwater.lake.iceberg.messages import NAME
 from headwater.lake.iceberg.reading import read_newest
 from headwater.lake.inventory import StreamTally, TableTally, objects, streams, tables, totals
-from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import may_have
+from headwater.lake.segments.reader import SegmentDamaged
 from headwater.lake.verify.verifier import Verifier
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store, StoreFailed

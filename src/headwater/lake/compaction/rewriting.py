@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.columns import starts, view
 from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, name_of
-from headwater.lake.reader import Read, SegmentDamaged, read_all
-from headwater.lake.writer import SegmentWriter, Written
+from headwater.lake.segments.columns import starts, view
+from headwater.lake.segments.reader import Read, SegmentDamaged, read_all
+from headwater.lake.segments.writer import SegmentWriter, Written
 from headwater.protocol.names import bucket_of
 from headwater.streams.cold import ALL
 from headwater.streams.segments import Segment

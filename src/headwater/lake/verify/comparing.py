@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from headwater.lake.columns import starts, view
 from headwater.lake.format import name_of
+from headwater.lake.segments.columns import starts, view
 from headwater.lake.verify.fingerprints import MODULUS, Fingerprints
 from headwater.streams.segments import Rows
 

@@ -12,8 +12,8 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.columns import view
 from headwater.lake.format import SCHEMA
+from headwater.lake.segments.columns import view
 
 COLUMNS = tuple(name for name in SCHEMA.names if name != "payload")
 """The columns that a fingerprint covers."""

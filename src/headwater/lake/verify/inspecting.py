@@ -18,13 +18,13 @@ from crc32c import crc32c
 
 from headwater.lake.catalog import TOMBSTONES
 from headwater.lake.format import SCHEMA, SegmentKey
-from headwater.lake.reader import BOUNDS, Footer, Read, SegmentDamaged, read_footer, read_group
-from headwater.lake.sealing import is_sealed
+from headwater.lake.segments.reader import BOUNDS, Footer, Read, SegmentDamaged, read_footer, read_group
+from headwater.lake.segments.sealing import is_sealed
+from headwater.lake.segments.writer import bounds_of
 from headwater.lake.verify.fingerprints import MODULUS, Fingerprints
 from headwater.lake.verify.rows import RowChecks
 from headwater.lake.verify.spans import LifeRows, spans_of
 from headwater.lake.verify.verifier import footer_problems
-from headwater.lake.writer import bounds_of
 from headwater.streams.segments import Rows, Segment
 
 MAGIC = b"PAR1"

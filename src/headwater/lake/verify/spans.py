@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.catalog import Catalog
-from headwater.lake.columns import starts, view
 from headwater.lake.format import name_of
-from headwater.lake.object_files import read_columns
 from headwater.lake.scanning import alive, may_have
+from headwater.lake.segments.columns import starts, view
+from headwater.lake.segments.object_files import read_columns
 from headwater.storage.store import Store
 
 COLUMNS = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")

@@ -31,8 +31,8 @@ from headwater.lake.format import SCHEMA, parse_segment_key, segment_key
 from headwater.lake.iceberg.deletes import dead_lives
 from headwater.lake.iceberg.pins import merged
 from headwater.lake.pinned import pinned_spans
-from headwater.lake.reader import Footer, SegmentDamaged, read_footer, read_group
 from headwater.lake.scanning import Inherited, inheritance
+from headwater.lake.segments.reader import Footer, SegmentDamaged, read_footer, read_group
 from headwater.lake.verify.rows import RowChecks
 from headwater.lake.verify.spans import LifeRows, Spans, spans_of
 from headwater.lake.verify.tables import PinnedChecks, streams_problems

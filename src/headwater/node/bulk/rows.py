@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from headwater.lake.columns import view
+from headwater.lake.segments.columns import view
 from headwater.node.bulk.arrow import read_table
 from headwater.protocol import content_types, json_mode, message_ends, names, producers
 from headwater.protocol.limits import (

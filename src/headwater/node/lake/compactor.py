@@ -22,8 +22,8 @@ from typing import NamedTuple, TypeVar
 from headwater.lake.compaction.planning import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
-from headwater.lake.reader import Read
-from headwater.lake.writer import Written
+from headwater.lake.segments.reader import Read
+from headwater.lake.segments.writer import Written
 from headwater.node.committer import ask
 from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
 from headwater.node.lake.parts import LakeParts

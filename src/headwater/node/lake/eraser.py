@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key
-from headwater.lake.reader import SegmentDamaged
+from headwater.lake.segments.reader import SegmentDamaged
 from headwater.lake.verify.inspecting import inspect
 from headwater.node.committer import ask
 from headwater.node.lake.cataloger import Cataloger

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.lake.format import new_segment_id, segment_key
-from headwater.lake.writer import SegmentWriter
+from headwater.lake.segments.writer import SegmentWriter
 from headwater.node.committer import ask
 from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX

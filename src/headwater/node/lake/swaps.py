@@ -20,8 +20,8 @@ import msgspec
 from headwater.lake.catalog import ListedSegment
 from headwater.lake.compaction.planning import LIVES_MAX
 from headwater.lake.format import SegmentKey, deadline_us_of, parse_segment_key, segment_key
-from headwater.lake.object_files import read_columns
-from headwater.lake.reader import SegmentDamaged
+from headwater.lake.segments.object_files import read_columns
+from headwater.lake.segments.reader import SegmentDamaged
 from headwater.lake.verify.comparing import Comparison
 from headwater.lake.verify.fingerprints import COLUMNS
 from headwater.lake.verify.inspecting import Inspected, inspect

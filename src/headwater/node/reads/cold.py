@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from headwater.lake.cache import Cache
 from headwater.lake.format import segment_key
-from headwater.lake.reader import SERVED, Footer, Group, GroupRows, Read, SegmentDamaged, read_footer, read_group
+from headwater.lake.segments.reader import (
+    SERVED,
+    Footer,
+    Group,
+    GroupRows,
+    Read,
+    SegmentDamaged,
+    read_footer,
+    read_group,
+)
 from headwater.node.cluster.barriers import Barrier, reach
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed

@@ -6,11 +6,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.columns import Life, Lives
 from headwater.lake.format import SCHEMA
-from headwater.lake.reader import Footer
 from headwater.lake.relabeling import StreamRange, relabel
-from headwater.lake.selection import Choice, RowRange, arranged
+from headwater.lake.segments.columns import Life, Lives
+from headwater.lake.segments.reader import Footer
+from headwater.lake.segments.selection import Choice, RowRange, arranged
 from headwater.node.scans.windows import ColdPart, HotPart, Part, Times
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"

@@ -6,8 +6,8 @@ from operator import attrgetter
 
 import msgspec
 
-from headwater.lake.columns import view
-from headwater.lake.reader import SegmentDamaged
+from headwater.lake.segments.columns import view
+from headwater.lake.segments.reader import SegmentDamaged
 from headwater.node.reads.cold import ColdReads
 from headwater.node.scans.instants import LOOKUPS_PER_STEP, Instant
 from headwater.node.scans.pace import Pace

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from headwater.lake.reader import Footer, SegmentDamaged
-from headwater.lake.selection import Choice, choose
+from headwater.lake.segments.reader import Footer, SegmentDamaged
+from headwater.lake.segments.selection import Choice, choose
 from headwater.node.committer import Now
 from headwater.node.reads.cold import ColdReads
 from headwater.node.scans.batches import END, Chosen, Projection, encode, needs

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headwater.lake.format import split_name
 from headwater.lake.relabeling import StreamRange
-from headwater.lake.selection import RowRange
+from headwater.lake.segments.selection import RowRange
 from headwater.node.scans.instants import Instant
 from headwater.protocol.limits import KIB
 from headwater.streams.cold import ALL

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.format import SCHEMA
-from headwater.lake.reader import Footer, Read, SegmentDamaged, read_groups
 from headwater.lake.scanning import EVER, EVERYTHING, RowFilter
+from headwater.lake.segments.reader import Footer, Read, SegmentDamaged, read_groups
 from headwater.spark.options.source import Selection
 from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
 from headwater.spark.source.lake import reader as lake_reader

@@ -18,8 +18,8 @@ from collections.abc import Set as AbstractSet
 import pyarrow as pa
 
 from headwater.lake.catalog import Catalog, ForkRow
-from headwater.lake.columns import view
 from headwater.lake.compaction.planning import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
+from headwater.lake.segments.columns import view
 
 REWRITES_MAX = 256
 """Most rewrites in a plan; each of them examines all segments."""

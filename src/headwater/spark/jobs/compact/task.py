@@ -13,8 +13,8 @@ from typing import NamedTuple
 from headwater.lake.compaction.planning import Rewrite
 from headwater.lake.compaction.rewriting import Cuts, Keep, rewrite
 from headwater.lake.format import new_segment_id, segment_key
-from headwater.lake.reader import Read, SegmentDamaged
-from headwater.lake.writer import Written
+from headwater.lake.segments.reader import Read, SegmentDamaged
+from headwater.lake.segments.writer import Written
 from headwater.protocol.limits import MINUTE_US
 from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed

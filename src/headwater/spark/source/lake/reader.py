@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import SCHEMA, name_of
-from headwater.lake.reader import Footer, Read, read_groups
 from headwater.lake.scanning import EVER, Inherited, Plan, RowFilter
+from headwater.lake.segments.reader import Footer, Read, read_groups
 from headwater.spark.schemas import BATCH_BYTES, BATCH_ROWS
 from headwater.spark.source.filters import Bounds, may_start_with
 from headwater.spark.source.lake import worker_cache

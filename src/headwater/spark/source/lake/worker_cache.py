@@ -5,8 +5,8 @@ from functools import lru_cache, partial
 import pyarrow as pa
 
 from headwater.lake.catalog import TOMBSTONES, Deletes, ListedSegment, forks_in, tombstones_of
-from headwater.lake.reader import Footer, read_footer
 from headwater.lake.scanning import Inherited, inheritance
+from headwater.lake.segments.reader import Footer, read_footer
 from headwater.spark.source.lake.plan import ForksFile
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store

@@ -8,8 +8,8 @@ from itertools import chain
 import msgspec
 import pyarrow as pa
 
-from headwater.lake.columns import view
-from headwater.lake.reader import SegmentDamaged
+from headwater.lake.segments.columns import view
+from headwater.lake.segments.reader import SegmentDamaged
 
 
 class RowRange(msgspec.Struct, frozen=True, gc=False):

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.columns import view
 from headwater.lake.format import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
+from headwater.lake.segments.columns import view
 from headwater.streams.fetched import Run
 from headwater.streams.segments import Extent, Segment
 

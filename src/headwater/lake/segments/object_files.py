@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.lake.catalog import ListedSegment
-from headwater.lake.reader import SegmentDamaged, read_footer
+from headwater.lake.segments.reader import SegmentDamaged, read_footer
 from headwater.storage.store import Store
 
 

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.columns import ENCODED, Life, Lives, encoded, gap, starts, view
 from headwater.lake.format import (
     GROUP_BYTES,
     GROUP_ROWS,
@@ -39,7 +38,8 @@ from headwater.lake.format import (
     name_of,
     split_name,
 )
-from headwater.lake.sealing import UNSEALED, seal
+from headwater.lake.segments.columns import ENCODED, Life, Lives, encoded, gap, starts, view
+from headwater.lake.segments.sealing import UNSEALED, seal
 from headwater.streams.hot import Hot
 from headwater.streams.segments import Rows, Segment
 
