@@ -5,14 +5,15 @@ from dataclasses import replace
 from headwater.access.audit import Event
 from headwater.access.grants import Action
 from headwater.http.api import buckets, bulk, lake, purges, scans, tail
-from headwater.http.api.generations import of_one_log
-from headwater.http.table.routes import Endpoint, Gives, Route, Takes
-from headwater.http.wire.addresses import OWN
+from headwater.http.exchange.exchange import Exchange
+from headwater.http.table.routes import Endpoint, Gives, Handler, Route, Takes
+from headwater.http.wire.addresses import OWN, Address
+from headwater.http.wire.requests import Request
 from headwater.node.bulk.arrow import MEDIA_TYPE as ARROW
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL, STREAM_LOG_ID, X_ACCEL_BUFFERING
 from headwater.protocol.limits import BULK_BYTES_MAX, TAIL_BYTES_MAX
-from headwater.protocol.refusals import Code
+from headwater.protocol.refusals import Code, log_changed
 
 _ABOUT = (CACHE_CONTROL,)
 _NAME = "shop/orders"
@@ -327,12 +328,28 @@ _PURGING = (
 )
 
 
+def _check_log(run: Handler) -> Handler:
+    """A handler that refuses requests about the log of another server, or of this one before a restore.
+
+    Bare positions and incarnations of another log mean nothing.
+    """
+
+    def checked(request: Request, address: Address, exchange: Exchange) -> None:
+        theirs, ours = request.header(STREAM_LOG_ID.key), exchange.node.log_id
+        if theirs is None or theirs == ours:
+            run(request, address, exchange)
+        else:
+            exchange.reply(log_changed(ours, theirs))
+
+    return checked
+
+
 def _of_one_log(endpoint: Endpoint) -> Endpoint:
     """The same endpoint, for requests that may say which log their positions and incarnations came from."""
     routes = {
         method: replace(
             route,
-            run=of_one_log(route.run),
+            run=_check_log(route.run),
             headers=(*route.headers, STREAM_LOG_ID),
             refuses=(*route.refuses, Code.INCARNATION_CHANGED),
         )

@@ -15,9 +15,9 @@ import pytest
 from headwater.access import tokens
 from headwater.http.guard.gates import KNOWN_MAX
 
-from .guarded import Guarded, guarded
-from .processes import resident_bytes
-from .sockets import request
+from ..guarded import Guarded, guarded
+from ..processes import resident_bytes
+from ..sockets import request
 
 pytestmark = pytest.mark.attack
 

@@ -8,10 +8,10 @@ import pytest
 from headwater.protocol.limits import BULK_APPENDS_MAX
 from headwater.testing.clusters import running_cluster
 
-from .api.bulk.requests import ARROW, encode, row, table_of
-from .guarded import Guarded, guarded
-from .processes import eventually
-from .sockets import Wire, refused, request
+from ..api.bulk.requests import ARROW, encode, row, table_of
+from ..guarded import Guarded, guarded
+from ..processes import eventually
+from ..sockets import Wire, refused, request
 
 pytestmark = pytest.mark.attack
 

@@ -29,11 +29,11 @@ from headwater.settings import Settings, SettingsError
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer, running_server
 
-from ..node.lake.lakes import bench
-from .authorities import Authority, Pair, SecureWire
-from .guarded import guarded
-from .processes import eventually, open_files
-from .sockets import Response, Wire, refused, request
+from ...node.lake.lakes import bench
+from ..authorities import Authority, Pair, SecureWire
+from ..guarded import guarded
+from ..processes import eventually, open_files
+from ..sockets import Response, Wire, refused, request
 
 pytestmark = pytest.mark.attack
 

@@ -8,8 +8,8 @@ import pytest
 from headwater.http.connection.connection import PIPELINE_MAX
 from headwater.testing import RunningServer, running_server
 
-from .processes import eventually, open_files
-from .sockets import Response, Wire, request
+from ..processes import eventually, open_files
+from ..sockets import Response, Wire, request
 
 MIB = 1024 * 1024
 TEXT = {"Content-Type": "text/plain"}

@@ -21,8 +21,8 @@ from headwater.http.guard.gates import Guard
 from headwater.node.shard import Shard
 from headwater.streams.commands import Append
 
-from ..fuzz import attacks
-from .fronts import Front
+from ...fuzz import attacks
+from ..fronts import Front
 
 ROUNDS = int(os.environ.get("TESTS_SHORT_PATHS", "150"))
 SEED = os.environ.get("TESTS_SHORT_PATHS_SEED") or secrets.token_hex(4)

@@ -6,7 +6,7 @@ from headwater.http.connection.connection import PIPELINE_MAX, Connection
 from headwater.http.context import LONG_PAGES_BYTES_MAX
 from headwater.http.exchange.crowding import SHORT_PAGE_BYTES
 
-from .fronts import Front, Socket
+from ..fronts import Front, Socket
 
 READERS = 6
 LONG = b"x" * LONG_PAGES_BYTES_MAX

@@ -7,9 +7,9 @@ import pytest
 
 from headwater.testing import running_server
 
-from .guarded import guarded
-from .processes import eventually
-from .sockets import Wire
+from ..guarded import guarded
+from ..processes import eventually
+from ..sockets import Wire
 
 pytestmark = pytest.mark.attack
 

@@ -10,7 +10,7 @@ from headwater.http.table.routes import Endpoint
 from headwater.settings import SettingsError, load
 from headwater.testing import running_server
 
-from .sockets import Wire, refused, request
+from ..sockets import Wire, refused, request
 
 SURFACES = ["/", "/ds/"]
 OWN = [endpoint for endpoint in ENDPOINTS if endpoint.path.startswith("/__headwater/")]

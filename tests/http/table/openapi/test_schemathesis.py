@@ -29,7 +29,7 @@ from headwater.http.wire.browsers import ALLOW_ALL_LINES
 from headwater.protocol.content_types import DEFAULT
 from headwater.testing import RunningServer, running_server
 
-from ..api.bulk.requests import ARROW, encode, row, table_of
+from ...api.bulk.requests import ARROW, encode, row, table_of
 
 Case = schemathesis.Case[Any]
 

@@ -15,7 +15,7 @@ from headwater.http.table.routes import Endpoint
 from headwater.http.wire.codes import REFUSALS
 from headwater.protocol.refusals import Code
 
-from ..sockets import Wire, refused
+from ...sockets import Wire, refused
 
 DOCUMENT = openapi.document(ENDPOINTS)
 VALUES = {

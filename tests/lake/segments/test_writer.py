@@ -19,7 +19,7 @@ from headwater.protocol.producers import Producer
 from headwater.streams.hot import Hot
 from headwater.streams.segments import Rows, Segment
 
-from .lives import (
+from ..lives import (
     ID,
     LAST_POSITION,
     LIMITS,

@@ -14,8 +14,8 @@ from headwater.access.policy import Changes, Policy, PolicyError, load
 from headwater.http.guard.gates import Guard
 from headwater.http.guard.rules import Rules
 
-from .guarded import Guarded, guarded
-from .processes import eventually
+from ..guarded import Guarded, guarded
+from ..processes import eventually
 
 BOTH, ONE = {"root": ["* *"], "bob": ["read mine/*"]}, {"root": ["* *"]}
 MANY_TOKENS = "".join(

@@ -15,7 +15,7 @@ from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_BYTES_MAX, BULK_BY
 from headwater.protocol.refusals import Code, Refusal
 
 PACKAGE = Path(headwater.http.__file__).parent
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"
 
 
 def described() -> Iterator[tuple[str, str, str, str]]:

@@ -17,9 +17,9 @@ from headwater.client.settings import ClientSettings
 from headwater.http.guard.gates import Guard
 from headwater.settings import Settings
 
-from .guarded import Guarded, guarded
-from .processes import eventually
-from .sockets import request
+from ..guarded import Guarded, guarded
+from ..processes import eventually
+from ..sockets import request
 
 pytestmark = pytest.mark.attack
 

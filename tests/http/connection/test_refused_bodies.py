@@ -7,8 +7,8 @@ import pytest
 
 from headwater.http.wire.intakes import SMALL_BODY_BYTES
 
-from .guarded import Guarded, guarded
-from .sockets import Ended, Response, Wire, chunked, request
+from ..guarded import Guarded, guarded
+from ..sockets import Ended, Response, Wire, chunked, request
 
 pytestmark = pytest.mark.attack
 

@@ -22,10 +22,10 @@ from headwater.http.wire.requests import Request
 from headwater.protocol.refusals import Code, Refusal
 from headwater.settings import Settings
 
-from ..access.signing import jwks, make, signer
-from .guarded import Guarded, guarded
-from .processes import eventually
-from .sockets import request
+from ...access.signing import jwks, make, signer
+from ..guarded import Guarded, guarded
+from ..processes import eventually
+from ..sockets import request
 
 pytestmark = pytest.mark.attack
 

@@ -30,7 +30,7 @@ from headwater.lake.segments.reader import (
 from headwater.lake.segments.writer import Written
 from headwater.streams.segments import Extent, Segment
 
-from .lives import (
+from ..lives import (
     ID,
     LIMITS,
     RANDOMLY,

@@ -12,10 +12,10 @@ import pytest
 from headwater.access.grants import Action
 from headwater.http.table.endpoints import ENDPOINTS
 
-from .api.bulk.requests import ARROW, encode, row, table_of
-from .guarded import Guarded, guarded
-from .processes import eventually, resident_bytes
-from .sockets import Wire, refused, request
+from ..api.bulk.requests import ARROW, encode, row, table_of
+from ..guarded import Guarded, guarded
+from ..processes import eventually, resident_bytes
+from ..sockets import Wire, refused, request
 
 pytestmark = pytest.mark.attack
 
