@@ -55,8 +55,8 @@ PUT /{bucket}/{stream}/snapshot 204 snapshot
 PUT /{bucket}/{stream}/snapshot/{offset} 204 snapshot
 PUT /{bucket}/{stream}/retention 204 retained
 PUT /{bucket}/{stream}/retention/{offset} 204 retained
-PUT /__headwater/readers/{reader} 204 reader_registered
-DELETE /__headwater/readers/{reader} 204 reader_dropped
+PUT /__headwater/consumers/{consumer} 204 consumer_registered
+DELETE /__headwater/consumers/{consumer} 204 consumer_dropped
 POST /__headwater/swap 200 swapped
 POST /__headwater/purge 202 purged
 """
