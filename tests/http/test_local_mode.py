@@ -141,6 +141,7 @@ def test_an_open_server_answers_to_everybody() -> None:
         called = {**TEXT, "Origin": "https://evil.example", "Host": "streams.example"}
         response = wire.ask("POST", STREAM, called, b"x")
         assert (response.status, response.headers["access-control-allow-origin"]) == (204, "*")
+        response = wire.ask("GET", STREAM, called)
         assert response.headers["cross-origin-resource-policy"] == "cross-origin"
         assert "without authentication" in server.output()
 
