@@ -90,6 +90,9 @@ def split(body: bytes) -> list[bytes] | Refusal:
             Code.TOO_LARGE, f"The array has more than {MESSAGES_PER_APPEND_MAX} messages; append it in parts."
         )
     except msgspec.DecodeError as error:
+        # How deep the decoder comes before it finds the mistake depends on the interpreter; the answer must not.
+        if is_too_deep(body):
+            return TOO_DEEP
         return Refusal(
             Code.INVALID_JSON, f"The body is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}."
         )
