@@ -4,7 +4,7 @@
 # Settings are variables (--env HEADWATER_RETENTION=explicit) or flags behind `serve`; docs/reference/settings.md lists them.
 # `scripts/docker-steps` replays this file without a Docker daemon.
 
-FROM python:3.13-slim-bookworm AS build
+FROM python:3.14-slim-bookworm AS build
 
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore HEADWATER_REQUIRE_COMPILED=1
@@ -30,7 +30,7 @@ RUN pip --python /opt/headwater/bin/python uninstall --yes cython setuptools \
 RUN mkdir -p /empty/data
 
 
-FROM python:3.13-slim-bookworm
+FROM python:3.14-slim-bookworm
 
 LABEL org.opencontainers.image.title="Headwater" \
       org.opencontainers.image.description="A server for durable streams over plain HTTP." \

@@ -34,7 +34,7 @@ def test_for_people_the_log_has_the_same_facts() -> None:
     with running_server() as server:
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(30) == 0
-        assert f" INFO started version=0.1.0 url={server.url} pid={server.pid} " in server.output()
+        assert f" INFO started version={__version__} url={server.url} pid={server.pid} " in server.output()
         assert " INFO stopped signal=SIGINT drain_seconds=" in server.output()
 
 

