@@ -8,10 +8,30 @@ import os
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
 
 optional = os.environ.get("HEADWATER_REQUIRE_COMPILED", "") in ("", "0")
 sources = [] if os.environ.get("HEADWATER_PURE", "") not in ("", "0") else sorted(Path("src").rglob("*.pyx"))
 names = {".".join(source.relative_to("src").with_suffix("").parts): str(source) for source in sources}
+
+
+class BuildModules(build_ext):
+    """Says what to do about a module that must be built and cannot be."""
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except (BaseError, CCompilerError) as error:
+            if optional:
+                raise
+            raise SystemExit(
+                f"HEADWATER_REQUIRE_COMPILED is set, but {ext.name} cannot be compiled: install a C compiler and "
+                f"Python's headers, or unset the variable to install without compiled modules. {error}"
+            ) from error
+
+
 setup(
-    ext_modules=[Extension(name, [path], extra_compile_args=["-g0"], optional=optional) for name, path in names.items()]
+    cmdclass={"build_ext": BuildModules},
+    ext_modules=[Extension(name, [path], extra_compile_args=["-g0"], optional=optional) for name, path in names.items()],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater import __version__
 from headwater.cli.logs import HumanFormatter, JsonFormatter
 from headwater.testing import ServerNotStarted, running_server
 

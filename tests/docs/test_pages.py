@@ -1,5 +1,6 @@
 """The pages are consistent: links lead somewhere, promised tests exist, files on disk are as described."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -20,7 +21,40 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md"], ids=name_of)
+EVERY_PAGE = [*sorted(ROOT.glob("*.md")), *[page for page in PAGES if page.parent != ROOT]]
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=name_of)
+def test_a_page_has_one_title_and_no_spaces_at_the_ends_of_lines(page: Path) -> None:
+    text = page.read_text()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# \S", prose, re.MULTILINE)) == 1
+    assert not re.search(r"[ \t]$", text, re.MULTILINE)
+    assert text.endswith("\n") and not text.endswith("\n\n")
+
+
+def test_the_index_of_decisions_lists_each_with_its_number() -> None:
+    folder = DOCS / "decisions"
+    listed = re.findall(r"^\| (\d+) \| \[.+\]\((\S+)\) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert listed == [(str(int(path.name[:4])), path.name) for path in sorted(folder.glob("[0-9]*.md"))]
+
+
+def test_messages_on_the_troubleshooting_page_are_those_of_the_code() -> None:
+    said = [*map(messages, sorted((ROOT / "src").rglob("*.py"))), messages(ROOT / "setup.py")]
+    text = "\n".join(said)
+    quoted = re.findall(r'^\| [^|]*?"([^"|]+)"', (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(quoted) > 20
+    missing = [part for quote in quoted for part in map(str.strip, quote.split("...")) if part not in text]
+    assert missing == []
+
+
+def messages(path: Path) -> str:
+    """The text constants of a module, line by line; those that stand side by side in the source are one."""
+    tree = ast.parse(path.read_text())
+    return "\n".join(node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=name_of)
 def test_every_link_leads_somewhere(page: Path) -> None:
     for link in LINK.findall(page.read_text()):
         if "://" not in link:
