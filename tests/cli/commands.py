@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import click
 from click.testing import CliRunner
 
 from headwater.cli import main
@@ -144,3 +145,8 @@ def _started(command: list[str], env: dict[str, str]) -> Iterator[Running]:
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def commands_in(command: click.Command) -> list[str]:
+    """Return the example commands of a command's help."""
+    return [line.strip() for line in (command.epilog or "").splitlines()[2:]]

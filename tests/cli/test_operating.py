@@ -12,11 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
-from headwater.cli.examples import commands_in
 from headwater.cli.tree import COMMANDS, SECTIONS, main
 from headwater.testing import running_server
 
-from .commands import Shell, sentence
+from .commands import Shell, commands_in, sentence
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 import httpx2
 
-from headwater.cli import parameters
+from headwater.cli.commands import as_seconds
 from headwater.cli.contexts.choosing import DEFAULT_URL, Destination, choose, problem_of
 from headwater.cli.failures import fail, fail_request
 from headwater.client import (
@@ -185,10 +185,9 @@ RETRY = click.option(
     default=render_duration(RETRY_SECONDS),
     metavar="DURATION",
     show_default=True,
-    callback=parameters.duration,
+    callback=as_seconds,
     help="How long to retry while the server does not answer or is busy.",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are JSON on standard error.")
 
 
 def destined(command: Callable[..., None]) -> Callable[..., None]:

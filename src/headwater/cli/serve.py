@@ -11,8 +11,7 @@ import uvloop
 
 from headwater import settings as settings_module
 from headwater.cli import logs
-from headwater.cli.examples import examples
-from headwater.cli.groups import write_sections
+from headwater.cli.commands import epilog, write_sections
 from headwater.cli.running import FAILURES, make_audit, make_guard, reason_of, run
 from headwater.cli.supervising.workers import supervise
 from headwater.settings import RENAMED, SETTINGS, Setting, Settings, SettingsError
@@ -67,7 +66,7 @@ class ServeCommand(click.Command):
 
 @click.command(
     cls=ServeCommand,
-    epilog=examples(
+    epilog=epilog(
         "headwater serve --data /var/lib/headwater --log-format json",
         "headwater serve --memory --port 0",
         "headwater serve --lake s3://history/headwater --hot-bytes-max 2GiB",

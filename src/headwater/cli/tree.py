@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from headwater.cli.commands import Verbs, write_sections
 from headwater.cli.failures import report
-from headwater.cli.groups import Verbs, write_sections
 
 SECTIONS = {
     "Streams": {

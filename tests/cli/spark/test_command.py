@@ -11,11 +11,12 @@ from click.testing import CliRunner
 
 from headwater.cli import main
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.examples import commands_in
 from headwater.cli.spark.command import VERBS, sentence, show, spark
 from headwater.cli.spark.options import pairs, with_credentials
 from headwater.spark import session
 from headwater.spark.jobs.report import Report
+
+from ..commands import commands_in
 
 
 def verb(name: str) -> click.Command:

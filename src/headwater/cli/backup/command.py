@@ -11,7 +11,7 @@ from headwater.backup.create import Origin, create_backup
 from headwater.backup.manifest import BackupFailed, Manifest, verify_backup
 from headwater.backup.manifest import Progress as BackupProgress
 from headwater.backup.restore import restore_backup
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, Verbs
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, say, size
 from headwater.cli.progress import Progress
@@ -21,20 +21,17 @@ from headwater.storage.opening import open_store
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 
 LAKE = click.option("--lake", help="Where the lake is, if not in the data directory.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print what the backup holds as JSON, and errors too.")
 DATA = click.option("--data", type=click.Path(path_type=Path), required=True, help="Data directory of a server.")
 
 
-@click.group()
+@click.group(cls=Verbs)
 def backup() -> None:
     """Back up a running server, verify a backup, restore one."""
 
 
-@backup.command(
-    epilog=examples(
-        "headwater backup create /backups/monday --data /var/lib/headwater",
-        "headwater backup create s3://backups/agents --data data --bucket agents",
-    )
+@backup.verb(
+    "headwater backup create /backups/monday --data /var/lib/headwater",
+    "headwater backup create s3://backups/agents --data data --bucket agents",
 )
 @click.argument("place")
 @DATA
@@ -48,7 +45,7 @@ def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json
     _print(manifest, as_json, lambda held: say(f"Copied {held} to {place}."))
 
 
-@backup.command(epilog=examples("headwater backup verify /backups/monday"))
+@backup.verb("headwater backup verify /backups/monday")
 @click.argument("place")
 @JSON
 def verify(place: str, as_json: bool) -> None:
@@ -58,7 +55,7 @@ def verify(place: str, as_json: bool) -> None:
     _print(manifest, as_json, lambda held: click.echo(f"The backup in {place} is intact: {held}."))
 
 
-@backup.command(epilog=examples("headwater backup restore /backups/monday --data /var/lib/restored"))
+@backup.verb("headwater backup restore /backups/monday --data /var/lib/restored")
 @click.argument("place")
 @DATA
 @LAKE

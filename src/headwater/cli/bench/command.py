@@ -9,12 +9,11 @@ from typing import Any
 
 import click
 
-from headwater.cli import parameters
 from headwater.cli.bench import workloads
 from headwater.cli.bench.results import Result, show
 from headwater.cli.bench.workloads import MESSAGE_BYTES_MIN, Bench
-from headwater.cli.connecting import JSON, Server, connected_once
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, Verbs, as_bytes
+from headwater.cli.connecting import Server, connected_once
 from headwater.cli.failures import fail
 from headwater.cli.progress import Progress
 from headwater.client import OutcomeUnknown
@@ -47,7 +46,7 @@ MESSAGES = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Verbs)
 def bench() -> None:
     """Measure a server, and check everything that it returns."""
 
@@ -65,7 +64,7 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
             metavar="SIZE",
             default="256",
             show_default=True,
-            callback=parameters.size(MESSAGE_BYTES_MIN, 2**20),
+            callback=as_bytes(MESSAGE_BYTES_MIN, 2**20),
             help="Size of a message.",
         )
         @click.option("--keep", is_flag=True, help="Keep the streams that the benchmark created.")
@@ -98,7 +97,7 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
     return decorate
 
 
-@bench.command("append", epilog=examples("headwater bench append --streams 1000 --connections 64 --seconds 10"))
+@bench.verb("headwater bench append --streams 1000 --connections 64 --seconds 10", name="append")
 @STREAMS
 @CONNECTIONS
 @load("append")
@@ -107,7 +106,7 @@ def append(streams: int, connections: int) -> Work:
     return partial(workloads.append, streams=streams, connections=connections)
 
 
-@bench.command("fanout", epilog=examples("headwater bench fanout --readers 500 --rate 20"))
+@bench.verb("headwater bench fanout --readers 500 --rate 20", name="fanout")
 @READERS
 @RATE
 @load("fanout")
@@ -116,7 +115,7 @@ def fanout(readers: int, rate: float) -> Work:
     return partial(workloads.fanout, readers=readers, rate=rate)
 
 
-@bench.command("replay", epilog=examples("headwater bench replay --clients 50 --messages 100000"))
+@bench.verb("headwater bench replay --clients 50 --messages 100000", name="replay")
 @CLIENTS
 @MESSAGES
 @load("replay")

@@ -7,9 +7,8 @@ from itertools import islice
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
-from headwater.cli.groups import Verbs
+from headwater.cli.commands import JSON, Verbs
+from headwater.cli.connecting import Server, connected
 from headwater.cli.printing import columns, facts, json_list, page_of, printable, say
 
 
@@ -18,7 +17,7 @@ def bucket() -> None:
     """Create, list, show and delete buckets."""
 
 
-@bucket.command(epilog=examples("headwater bucket create agents", "headwater bucket create agents --exist-ok"))
+@bucket.verb("headwater bucket create agents", "headwater bucket create agents --exist-ok")
 @click.argument("bucket")
 @click.option("--exist-ok", is_flag=True, help="Succeed if the bucket already exists.")
 @JSON
@@ -32,7 +31,7 @@ def create(server: Server, bucket: str, exist_ok: bool, as_json: bool) -> None:
         say(f"Created bucket {bucket}." if new else f"Bucket {bucket} already exists.")
 
 
-@bucket.command(epilog=examples("headwater bucket ls", "headwater bucket ls team- --limit 20 --json"))
+@bucket.verb("headwater bucket ls", "headwater bucket ls team- --limit 20 --json")
 @click.argument("prefix", required=False)
 @click.option("--limit", type=click.IntRange(min=1), help="List at most this many.")
 @JSON
@@ -48,7 +47,7 @@ def ls(server: Server, prefix: str | None, limit: int | None, as_json: bool) -> 
             columns(("BUCKET", "STREAMS"), rows, (False, True), head=sys.stdout.isatty())
 
 
-@bucket.command(epilog=examples("headwater bucket show agents"))
+@bucket.verb("headwater bucket show agents")
 @click.argument("bucket")
 @JSON
 @connected
@@ -61,7 +60,7 @@ def show(server: Server, bucket: str, as_json: bool) -> None:
         facts([("name", found.name), ("streams", str(found.streams))])
 
 
-@bucket.command(epilog=examples("headwater bucket rm agents"))
+@bucket.verb("headwater bucket rm agents")
 @click.argument("bucket")
 @JSON
 @connected

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from headwater.cli.cluster.nodes import addresses, ask_node, sees, silent
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, Verbs
+from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import columns, counted, facts, note
 from headwater.cli.server.status import span
@@ -29,7 +29,7 @@ TIMEOUT = click.option(
 NOT_IMPLEMENTED = "not_implemented"
 
 
-class ClusterVerbs(click.Group):
+class ClusterVerbs(Verbs):
     """All verbs; `rescue` is imported on demand, because it alone needs the packages of the server."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -50,7 +50,7 @@ def cluster() -> None:
     """Operate a cluster. Exit codes: 0 good, 1 not good, 2 wrong usage."""
 
 
-@cluster.command(epilog=examples("headwater cluster status", "headwater cluster status --json | jq .keeper"))
+@cluster.verb("headwater cluster status", "headwater cluster status --json | jq .keeper")
 @JSON
 @connected
 def status(server: Server, as_json: bool) -> None:
@@ -107,7 +107,7 @@ def _print(view: dict[str, Any]) -> None:
     columns(("MEMBER", "ADDRESS", "APPLIED", "CLOCK", "LEVEL", "HEARD"), table, RIGHT, head=True)
 
 
-@cluster.command("wait-ready", epilog=examples("headwater cluster wait-ready --nodes 3 --timeout 60"))
+@cluster.verb("headwater cluster wait-ready --nodes 3 --timeout 60", name="wait-ready")
 @click.option(
     "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="How many members there must be."
 )
@@ -146,7 +146,7 @@ def _missing(missing: int, nodes: int) -> str:
     return f"{missing} of {nodes} members {'is' if missing == 1 else 'are'} missing."
 
 
-@cluster.command(epilog=examples("headwater cluster drain n2"))
+@cluster.verb("headwater cluster drain n2")
 @click.argument("node")
 @JSON
 @connected
@@ -177,7 +177,7 @@ def drain(server: Server, node: str, as_json: bool) -> None:
         fail(f"{node} is still a member after {DRAIN_SECONDS:g} s.", "not_left")
 
 
-@cluster.command(epilog=examples("headwater cluster verify"))
+@cluster.verb("headwater cluster verify")
 @TIMEOUT
 @JSON
 @connected

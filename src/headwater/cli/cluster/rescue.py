@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from headwater.backup.rescue import begin_anew, check_no_stream, continue_log, find_image
-from headwater.cli import parameters
 from headwater.cli.cluster.nodes import addresses, ask_node
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, as_bytes, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, moment
 from headwater.client import TransportFailed
@@ -24,11 +23,9 @@ from headwater.storage.store import KeyMissing, StoreFailed
 IMAGE_SECONDS_MAX = 600.0
 
 
-@click.command(
-    epilog=examples(
-        "headwater cluster rescue --url http://n1:4437,http://n2:4437 --cluster nats://a:4222",
-        "headwater cluster rescue --lake s3://bucket/prefix --cluster nats://a:4222 --yes",
-    )
+@verb(
+    "headwater cluster rescue --url http://n1:4437,http://n2:4437 --cluster nats://a:4222",
+    "headwater cluster rescue --lake s3://bucket/prefix --cluster nats://a:4222 --yes",
 )
 @click.option("--cluster", "nats", required=True, help="Comma-separated NATS servers that are to hold the log.")
 @click.option("--cluster-name", default="", help="Prefix of the cluster's stream in NATS.")
@@ -37,7 +34,7 @@ IMAGE_SECONDS_MAX = 600.0
     "log_bytes",
     default="2GiB",
     show_default=True,
-    callback=parameters.size(64 * MIB, 2**62),
+    callback=as_bytes(64 * MIB, 2**62),
     help="Size of the log in NATS.",
 )
 @click.option("--lake", default="", help="Continue from this object store alone, because no node runs any more.")

@@ -5,15 +5,16 @@ import os
 
 import click
 
-from headwater.cli.connecting import JSON
+from headwater.cli.commands import JSON, Verbs, epilog
 from headwater.cli.contexts.choosing import find, load_or_fail
 from headwater.cli.contexts.store import Context, Contexts, ContextsInvalid, contexts_path, save_contexts
-from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import columns, json_list, say
 
 
-@click.group(invoke_without_command=True, epilog=examples("headwater context ls", "headwater context use prod"))
+@click.group(
+    cls=Verbs, invoke_without_command=True, epilog=epilog("headwater context ls", "headwater context use prod")
+)
 @JSON
 @click.pass_context
 def context(context: click.Context, as_json: bool) -> None:
@@ -22,7 +23,7 @@ def context(context: click.Context, as_json: bool) -> None:
         _list(as_json)
 
 
-@context.command(epilog=examples("headwater context ls", "headwater context ls --json"))
+@context.verb("headwater context ls", "headwater context ls --json")
 @JSON
 def ls(as_json: bool) -> None:
     """List the servers that you have logged in to."""
@@ -44,7 +45,7 @@ def _list(as_json: bool) -> None:
         say("You have not logged in anywhere; use `headwater login URL`.")
 
 
-@context.command(epilog=examples("headwater context use prod"))
+@context.verb("headwater context use prod")
 @click.argument("name")
 @JSON
 def use(name: str, as_json: bool) -> None:
@@ -59,7 +60,7 @@ def use(name: str, as_json: bool) -> None:
         say(f"Commands now use {url}.")
 
 
-@context.command(epilog=examples("headwater context rm prod"))
+@context.verb("headwater context rm prod")
 @click.argument("name")
 @JSON
 def rm(name: str, as_json: bool) -> None:

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import click
 import httpx2
 
-from headwater.cli.connecting import JSON, retry_policy
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import retry_policy
 from headwater.cli.contexts.choosing import Destination, load_or_fail, problem_of, read_token
 from headwater.cli.contexts.store import NAME, Context, ContextsInvalid, contexts_path, save_contexts
-from headwater.cli.examples import examples
 from headwater.cli.failures import fail, fail_request
 from headwater.cli.printing import note, say
 from headwater.client import Admin, ClientError, NotFound, ProtocolViolation
@@ -25,13 +25,11 @@ from headwater.client.urls import join_urls, split_urls
 TOKEN_BYTES_MAX = 64 * 1024
 
 
-@click.command(
-    epilog=examples(
-        "headwater login https://streams.example --name prod",
-        "cat token.txt | headwater login http://127.0.0.1:4437",
-        "headwater login https://streams.example --token-file /run/secrets/headwater",
-        "headwater login https://n1.example,https://n2.example --name cluster",
-    )
+@verb(
+    "headwater login https://streams.example --name prod",
+    "cat token.txt | headwater login http://127.0.0.1:4437",
+    "headwater login https://streams.example --token-file /run/secrets/headwater",
+    "headwater login https://n1.example,https://n2.example --name cluster",
 )
 @click.argument("url")
 @click.option("--name", help="The name of the context.  [default: the host]")

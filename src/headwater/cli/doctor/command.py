@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.connecting import JSON, destined
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import destined
 from headwater.cli.contexts.choosing import Destination
 from headwater.cli.doctor import access, certificates, checks, cluster, memory
 from headwater.cli.doctor.findings import Finding
-from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, json_list
 from headwater.cli.terminal import coloured
@@ -21,11 +21,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@click.command(
-    epilog=examples(
-        "headwater doctor --data /var/lib/headwater", "headwater doctor --lake s3://history/headwater --json"
-    )
-)
+@verb("headwater doctor --data /var/lib/headwater", "headwater doctor --lake s3://history/headwater --json")
 @click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server; it need not exist yet.")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
 @click.option("--workers", type=click.IntRange(1), default=1, help="How many processes are to serve.")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.connecting import JSON, check_url
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON
+from headwater.cli.connecting import check_url
 from headwater.cli.lake.command import DATA, find_store, lake
 from headwater.lake.iceberg.tables import NAMESPACE, table_url
 from headwater.storage.s3 import iceberg_options
@@ -15,11 +15,9 @@ ENGINES = ("pyiceberg", "polars", "duckdb", "spark", "trino")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
-@lake.command(
-    epilog=examples(
-        "headwater lake catalog --data data",
-        "headwater lake catalog s3://history/headwater --server http://localhost:4437",
-    )
+@lake.verb(
+    "headwater lake catalog --data data",
+    "headwater lake catalog s3://history/headwater --server http://localhost:4437",
 )
 @click.argument("url", required=False)
 @DATA

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, NoReturn
 import click
 import pyarrow as pa
 
+from headwater.cli.commands import JSON, Verbs
 from headwater.cli.connecting import HEADER
-from headwater.cli.examples import examples
 from headwater.cli.failures import fail
-from headwater.cli.groups import Verbs
 from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns, counted, facts, json_list, moment, size
 from headwater.cli.progress import Progress
@@ -53,9 +52,6 @@ DATA = click.option(
 )
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are JSON on standard error.")
-
-
 def verb(*lines: str) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command, with examples, on a lake that is named by its URL or by the data directory of its server."""
 
@@ -69,7 +65,7 @@ def verb(*lines: str) -> Callable[[Callable[..., None]], click.Command]:
                 command(store, **options)
 
         options = click.argument("url", required=False)(DATA(SERVER(HEADER(run))))
-        return lake.command(epilog=examples(*lines))(options)
+        return lake.verb(*lines)(options)
 
     return decorate
 

@@ -23,10 +23,10 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from headwater.cli.commands import JSON
 from headwater.cli.connecting import HEADER
-from headwater.cli.examples import examples
 from headwater.cli.failures import fail
-from headwater.cli.lake.command import DATA, JSON, OpenLake, failing, find_store, lake, open_lake, segment_facts
+from headwater.cli.lake.command import DATA, OpenLake, failing, find_store, lake, open_lake, segment_facts
 from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns
 from headwater.lake.catalog import read_forks_table
@@ -72,11 +72,9 @@ PIECES = pa.schema(
 )
 
 
-@lake.command(
-    epilog=examples(
-        "headwater lake sql --data data 'select stream, count(*) from messages group by 1'",
-        "headwater lake sql s3://history/headwater 'from segments' --csv",
-    )
+@lake.verb(
+    "headwater lake sql --data data 'select stream, count(*) from messages group by 1'",
+    "headwater lake sql s3://history/headwater 'from segments' --csv",
 )
 @click.argument("url_and_query", nargs=-1, metavar="[URL] QUERY")
 @DATA

@@ -4,14 +4,14 @@ import json
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.printing import say
 
 FLUSH_SECONDS_MAX = 600.0
 
 
-@click.command(epilog=examples("headwater flush", "headwater flush --all-tables"))
+@verb("headwater flush", "headwater flush --all-tables")
 @click.option("--all-tables", is_flag=True, help="Also write the table streams, which is otherwise minutes old.")
 @JSON
 @connected

@@ -6,8 +6,8 @@ import time
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.printing import counted, note, say
 from headwater.cli.progress import Progress
 from headwater.cli.streams.completing import complete_name
@@ -21,7 +21,7 @@ STAGES = ("deleting", "rewriting", "dropping")
 BACKUPS = "Backups, exports and copies that readers have made are not touched."
 
 
-@click.command(epilog=examples("headwater purge demo/log --yes", "headwater purge --prefix team/2025- --with-forks"))
+@verb("headwater purge demo/log --yes", "headwater purge --prefix team/2025- --with-forks")
 @click.argument("name", required=False, shell_complete=complete_name)
 @click.option("--prefix", help="Purge all streams whose names begin with this: bucket/, or bucket/beginning.")
 @click.option("--with-forks", is_flag=True, help="Purge the forks of these streams, too, which inherit their rows.")

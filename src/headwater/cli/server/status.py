@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.printing import facts, size
 from headwater.cli.terminal import coloured
 
 
-@click.command(epilog=examples("headwater status", "headwater status --json | jq .lake"))
+@verb("headwater status", "headwater status --json | jq .lake")
 @JSON
 @connected
 def status(server: Server, as_json: bool) -> None:

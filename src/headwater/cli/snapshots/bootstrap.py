@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.connecting import JSON, Server, as_flat, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, as_flat, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import say
 from headwater.cli.streams.completing import NAME
@@ -17,7 +17,7 @@ from headwater.client import Bootstrap
 Facts = dict[str, int | str | bool | None]
 
 
-@click.command(epilog=examples("headwater bootstrap demo/document", "headwater bootstrap demo/document --output copy"))
+@verb("headwater bootstrap demo/document", "headwater bootstrap demo/document --output copy")
 @NAME
 @click.option("--output", default="-", metavar="DIR", help="Write the files snapshot, messages and bootstrap.json.")
 @JSON

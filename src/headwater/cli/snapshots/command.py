@@ -7,11 +7,9 @@ from pathlib import Path
 
 import click
 
-from headwater.cli import parameters
-from headwater.cli.connecting import JSON, Server, as_flat, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, Verbs, as_content_type
+from headwater.cli.connecting import Server, as_flat, connected
 from headwater.cli.failures import fail
-from headwater.cli.groups import Verbs
 from headwater.cli.printing import note, say, size
 from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.output import opened
@@ -25,11 +23,9 @@ def snapshot() -> None:
     """Create and show snapshots of a stream."""
 
 
-@snapshot.command(
-    epilog=examples(
-        "headwater snapshot create demo/document state.json --type application/json",
-        "headwater snapshot create demo/events --record 1000 < totals.json",
-    )
+@snapshot.verb(
+    "headwater snapshot create demo/document state.json --type application/json",
+    "headwater snapshot create demo/events --record 1000 < totals.json",
 )
 @NAME
 @click.argument("file", default="-")
@@ -41,7 +37,7 @@ def snapshot() -> None:
     metavar="TYPE",
     default=content_types.DEFAULT,
     show_default=True,
-    callback=parameters.content_type,
+    callback=as_content_type,
     help="Content type of the snapshot.",
 )
 @JSON
@@ -96,11 +92,7 @@ def _contents(file: str) -> bytes:
     return data
 
 
-@snapshot.command(
-    epilog=examples(
-        "headwater snapshot show demo/document", "headwater snapshot show demo/document --output state.json"
-    )
-)
+@snapshot.verb("headwater snapshot show demo/document", "headwater snapshot show demo/document --output state.json")
 @NAME
 @click.option("--offset", help="Print the snapshot at this offset instead of the latest.")
 @click.option("--output", default="-", metavar="FILE", help="Write to a file.")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.examples import examples
+from headwater.cli.commands import verb
 from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import pairs
 from headwater.protocol.limits import MIB
@@ -34,9 +34,7 @@ def _check(**options: Any) -> None:
     prepare(_config(**options))
 
 
-@click.command(
-    epilog=examples("headwater spark compact", "headwater spark compact --master spark://spark:7077 --rewrite-mib 1024")
-)
+@verb("headwater spark compact", "headwater spark compact --master spark://spark:7077 --rewrite-mib 1024")
 @pairs(
     "--option", "An option of the Headwater source, such as tokenFile=... or tls.ca=...; repeatable.", name="options"
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.examples import examples
+from headwater.cli.commands import verb
 from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import BATCH, iceberg, with_origin
 
@@ -65,13 +65,11 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(one, handler)
 
 
-@click.command(
-    epilog=examples(
-        "headwater spark export --bucket shop --to tables/shop",
-        "headwater spark export --bucket shop --to s3://lake/shop --format delta --checkpoint /srv/shop",
-        "headwater spark export --bucket shop --to tables/shop --continuous --interval 1m",
-        "headwater spark export --prefix shop/orders- --to tables/orders --schema 'id long, item string'",
-    )
+@verb(
+    "headwater spark export --bucket shop --to tables/shop",
+    "headwater spark export --bucket shop --to s3://lake/shop --format delta --checkpoint /srv/shop",
+    "headwater spark export --bucket shop --to tables/shop --continuous --interval 1m",
+    "headwater spark export --prefix shop/orders- --to tables/orders --schema 'id long, item string'",
 )
 @click.option("--to", required=True, help="Where the table is: a folder, or s3://bucket/prefix.")
 @click.option(

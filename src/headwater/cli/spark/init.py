@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.connecting import CONTEXT, JSON, URL
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import CONTEXT, URL
 from headwater.cli.contexts.choosing import choose
-from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import json_list, say
 
 
-@click.command(epilog=examples("headwater spark init pipeline --bucket shop"))
+@verb("headwater spark init pipeline --bucket shop")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @URL
 @CONTEXT

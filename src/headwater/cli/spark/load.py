@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.examples import examples
+from headwater.cli.commands import verb
 from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import PARTITIONS, pairs
 
@@ -21,11 +21,9 @@ def _check(**options: Any) -> None:
     prepare(LoadConfig(**options))
 
 
-@click.command(
-    epilog=examples(
-        "headwater spark load orders.csv --name orders --format csv --bucket shop --key customer",
-        "headwater spark load events/ --name events --format json --stream \"concat('shop/', user)\" --order at",
-    )
+@verb(
+    "headwater spark load orders.csv --name orders --format csv --bucket shop --key customer",
+    "headwater spark load events/ --name events --format json --stream \"concat('shop/', user)\" --order at",
 )
 @click.argument("paths", nargs=-1, required=True)
 @click.option("--name", required=True, help="The job's name: files that it has loaded are not loaded again.")

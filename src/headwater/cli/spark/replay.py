@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.commands import verb
 from headwater.cli.contexts.store import Context
-from headwater.cli.examples import examples
 from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import BATCH, CREDENTIALS, PARTITIONS, has_credentials, pairs, with_origin
 
@@ -33,11 +33,9 @@ def _check(**options: Any) -> None:
     prepare(_config(**options))
 
 
-@click.command(
-    epilog=examples(
-        "headwater spark replay --bucket shop --to http://other:4437 --name shop-copy --checkpoint /srv/shop-copy",
-        "headwater spark replay --bucket shop --into shop-test --name test --checkpoint /srv/test",
-    )
+@verb(
+    "headwater spark replay --bucket shop --to http://other:4437 --name shop-copy --checkpoint /srv/shop-copy",
+    "headwater spark replay --bucket shop --into shop-test --name test --checkpoint /srv/test",
 )
 @click.option("--to", help="The server that receives the streams.  [default: the same server]")
 @click.option("--name", required=True, help="The job's name: messages that it has copied are not copied again.")

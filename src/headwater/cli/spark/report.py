@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.examples import examples
+from headwater.cli.commands import verb
 from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import with_origin
 
@@ -23,11 +23,9 @@ def _check(*, origin: "Origin", **rest: Any) -> None:
     prepare(UsageConfig(origin, **rest))
 
 
-@click.command(
-    epilog=examples(
-        "headwater spark report --bucket shop --to usage",
-        "headwater spark report --bucket shop --to usage --event-time at",
-    )
+@verb(
+    "headwater spark report --bucket shop --to usage",
+    "headwater spark report --bucket shop --to usage --event-time at",
 )
 @click.option("--to", required=True, help="A folder for the tables and the page; an earlier report is replaced.")
 @click.option("--event-time", help="The field of JSON messages with the time of the event, to measure delays from.")

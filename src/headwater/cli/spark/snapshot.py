@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.examples import examples
+from headwater.cli.commands import verb
 from headwater.cli.failures import fail
 from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import with_origin
@@ -39,12 +39,10 @@ def _check(**options: Any) -> None:
     prepare(_config(**options))
 
 
-@click.command(
-    epilog=examples(
-        "headwater spark snapshot --bucket shop --reducer merge-patch",
-        "headwater spark snapshot --bucket shop --reducer last-write-wins --key id",
-        "headwater spark snapshot --bucket shop --reducer my_folds:total",
-    )
+@verb(
+    "headwater spark snapshot --bucket shop --reducer merge-patch",
+    "headwater spark snapshot --bucket shop --reducer last-write-wins --key id",
+    "headwater spark snapshot --bucket shop --reducer my_folds:total",
 )
 @click.option(
     "--reducer", required=True, help="merge-patch, last-write-wins, counter, state-protocol, or module:function."

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.examples import examples
+from headwater.cli.commands import verb
 from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import iceberg, with_origin
 
@@ -23,11 +23,7 @@ def _check(*, origin: "Origin", **rest: Any) -> None:
     prepare(VerifyConfig(origin, **rest))
 
 
-@click.command(
-    epilog=examples(
-        "headwater spark verify --bucket shop", "headwater spark verify --export tables/shop --hashes hashes"
-    )
-)
+@verb("headwater spark verify --bucket shop", "headwater spark verify --export tables/shop --hashes hashes")
 @click.option("--export", help="An export to compare too; its streams are verified if no streams are selected.")
 @iceberg
 @click.option("--hashes", help="A folder for a Parquet table with the hashes of every stream.")

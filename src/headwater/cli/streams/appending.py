@@ -7,8 +7,8 @@ from typing import Protocol
 
 import click
 
-from headwater.cli.connecting import JSON, Server, as_flat, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, as_flat, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, note, say
 from headwater.cli.streams.completing import NAME
@@ -35,12 +35,10 @@ class Writer(Protocol):
     def finish(self, *, close: bool) -> None: ...
 
 
-@click.command(
-    epilog=examples(
-        "headwater append demo/log 'hello, world'",
-        "tail -f app.log | headwater append demo/log --lines",
-        "headwater append demo/events --lines --producer import-7 < orders.ndjson",
-    )
+@verb(
+    "headwater append demo/log 'hello, world'",
+    "tail -f app.log | headwater append demo/log --lines",
+    "headwater append demo/events --lines --producer import-7 < orders.ndjson",
 )
 @NAME
 @click.argument("data", nargs=-1)

@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from headwater.cli import parameters
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, as_content_type, as_whole_seconds, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import say, size
 from headwater.cli.streams.completing import NAME
@@ -18,12 +17,10 @@ from headwater.client import Created, Fork, NotFound
 from headwater.protocol.limits import APPEND_BYTES_MAX
 
 
-@click.command(
-    epilog=examples(
-        "headwater create demo/log --type text/plain",
-        "headwater create demo/events '{\"order\": 1}' --type application/json --ttl 24h",
-        "headwater create demo/branch --fork-from demo/log",
-    )
+@verb(
+    "headwater create demo/log --type text/plain",
+    "headwater create demo/events '{\"order\": 1}' --type application/json --ttl 24h",
+    "headwater create demo/branch --fork-from demo/log",
 )
 @NAME
 @click.argument("data", required=False)
@@ -31,13 +28,13 @@ from headwater.protocol.limits import APPEND_BYTES_MAX
     "--type",
     "content_type",
     metavar="TYPE",
-    callback=parameters.content_type,
+    callback=as_content_type,
     help="Content type of its messages.  [default: application/octet-stream]",
 )
 @click.option(
     "--ttl",
     metavar="DURATION",
-    callback=parameters.whole_duration,
+    callback=as_whole_seconds,
     help="Delete it once it has been unused for this long.",
 )
 @click.option("--expires-at", metavar="TIME", help="Delete it at this time, such as 2030-01-31T12:00:00Z.")

@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import code_of, report, sentence
 from headwater.cli.printing import counted, note, say
 from headwater.cli.progress import Progress
@@ -16,7 +16,7 @@ from headwater.client import NotFound, RequestRefused
 from headwater.protocol.names import DEFAULT_BUCKET
 
 
-@click.command(epilog=examples("headwater close demo/log"))
+@verb("headwater close demo/log")
 @NAME
 @JSON
 @connected
@@ -29,9 +29,7 @@ def close(server: Server, name: str, as_json: bool) -> None:
         say(f"Closed {name} at offset {done.next_offset}.")
 
 
-@click.command(
-    epilog=examples("headwater rm demo/log demo/events", "headwater rm --prefix team/2025- --yes"),
-)
+@verb("headwater rm demo/log demo/events", "headwater rm --prefix team/2025- --yes")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_name)
 @click.option("--prefix", help="Delete all streams whose names begin with this: bucket/, or bucket/beginning.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; goes with --prefix.")

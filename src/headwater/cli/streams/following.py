@@ -7,8 +7,8 @@ from typing import BinaryIO, NamedTuple
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.printing import note
 from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.output import check_printable, chunk_line, message_lines, messages, opened
@@ -21,12 +21,10 @@ WINDOW_BYTES = 64 * 1024
 RETRY_SECONDS_MAX = 5.0
 
 
-@click.command(
-    epilog=examples(
-        "headwater tail demo/log",
-        "headwater tail -n 10 demo/events",
-        "headwater tail demo/events --offset -1 --count 5 --json",
-    )
+@verb(
+    "headwater tail demo/log",
+    "headwater tail -n 10 demo/events",
+    "headwater tail demo/events --offset -1 --count 5 --json",
 )
 @NAME
 @click.option("--offset", help="Where to start: now, -1 (the beginning), or an offset.  [default: now]")

@@ -8,8 +8,8 @@ from itertools import chain, islice
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import columns, facts, json_list, moment, page_of, printable, size
 from headwater.cli.streams.completing import NAME
@@ -23,7 +23,7 @@ HEADS = ("STREAM", "TYPE", "SIZE", "CLOSED", "CREATED", "LAST WRITE")
 RIGHT = (False, False, True, False, False, False)
 
 
-@click.command(epilog=examples("headwater show demo/events", "headwater show demo/events --json"))
+@verb("headwater show demo/events", "headwater show demo/events --json")
 @NAME
 @JSON
 @connected
@@ -54,11 +54,7 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-@click.command(
-    epilog=examples(
-        "headwater ls", "headwater ls demo", "headwater ls demo/2025- --limit 20 --json", "headwater ls --all"
-    ),
-)
+@verb("headwater ls", "headwater ls demo", "headwater ls demo/2025- --limit 20 --json", "headwater ls --all")
 @click.argument("bucket", metavar="[BUCKET[/PREFIX]]", default="")
 @click.option("--prefix", help="Only streams whose names in the bucket begin with this; the same as BUCKET/PREFIX.")
 @click.option("--all", "everything", is_flag=True, help="List the streams of all buckets; --prefix is of whole names.")

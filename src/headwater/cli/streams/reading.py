@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 import click
 
-from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, verb
+from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import fail
 from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.output import check_printable, chunk_line, message_lines, opened
@@ -16,12 +16,10 @@ from headwater.client.wire import Response
 from headwater.protocol import content_types, headers
 
 
-@click.command(
-    epilog=examples(
-        "headwater read demo/log > copy.txt",
-        "headwater read demo/events --lines | head -n 3",
-        "headwater read demo/events --records --record 100",
-    )
+@verb(
+    "headwater read demo/log > copy.txt",
+    "headwater read demo/events --lines | head -n 3",
+    "headwater read demo/events --records --record 100",
 )
 @NAME
 @click.option("--offset", default=START, help="Where to start: -1 is the beginning, or a next offset printed earlier.")

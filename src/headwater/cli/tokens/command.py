@@ -18,17 +18,14 @@ from headwater.access.document import PolicyError, TokenTable, parse_document, r
 from headwater.access.grants import parse_grant
 from headwater.access.identities import Denied
 from headwater.access.jws import TOKEN_BYTES_MAX
-from headwater.cli.examples import examples
+from headwater.cli.commands import JSON, Verbs, as_seconds
 from headwater.cli.failures import fail
-from headwater.cli.groups import Verbs
-from headwater.cli.parameters import duration
 from headwater.cli.printing import columns, json_list, note, printable, say
 from headwater.cli.tokens.checking import Question, Verdict, check_credential, check_id, parse_question
 from headwater.cli.tokens.editing import FIRST_LINES, add_token, expiry, locked, remove_token, replace_file
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 AUTH = click.option("--auth", type=FILE, envvar="HEADWATER_AUTH", help="Access file; or HEADWATER_AUTH.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, and errors too.")
 ADMIN_ID = "admin"
 
 
@@ -37,7 +34,7 @@ def token() -> None:
     """Create, list, revoke and check access tokens; sign tickets."""
 
 
-@token.command(epilog=examples("headwater token init auth.toml"))
+@token.verb("headwater token init auth.toml")
 @click.argument("path", metavar="FILE", type=FILE)
 @JSON
 def init(path: Path, as_json: bool) -> None:
@@ -54,16 +51,14 @@ def init(path: Path, as_json: bool) -> None:
     _show(made, entry, as_json)
 
 
-@token.command(
-    epilog=examples(
-        "headwater token create ingest 'append,create agents/*' --auth auth.toml",
-        "headwater token create dashboard 'read public/*' 'observe *' --expires 90d > dashboard.token",
-    )
+@token.verb(
+    "headwater token create ingest 'append,create agents/*' --auth auth.toml",
+    "headwater token create dashboard 'read public/*' 'observe *' --expires 90d > dashboard.token",
 )
 @click.argument("token_id", metavar="ID")
 @click.argument("grants", metavar="GRANT...", nargs=-1, required=True)
 @AUTH
-@click.option("--expires", callback=duration, help="Lifetime, such as 90d. Default: never expires.")
+@click.option("--expires", callback=as_seconds, help="Lifetime, such as 90d. Default: never expires.")
 @click.option("--limits", help="Limits of the token: the NAME of a [limits.NAME] table in the file.")
 @click.option("--note", "remark", default="", help="Remark to store with the token in the file.")
 @JSON
@@ -91,7 +86,7 @@ def create(
     _show(made, entry, as_json)
 
 
-@token.command(epilog=examples("headwater token ls --auth auth.toml", "headwater token ls --json"))
+@token.verb("headwater token ls --auth auth.toml", "headwater token ls --json")
 @AUTH
 @JSON
 def ls(auth: Path | None, as_json: bool) -> None:
@@ -109,7 +104,7 @@ def ls(auth: Path | None, as_json: bool) -> None:
     columns(heads, rows, (False,) * len(heads), head=sys.stdout.isatty())
 
 
-@token.command(epilog=examples("headwater token rm ingest --auth auth.toml"))
+@token.verb("headwater token rm ingest --auth auth.toml")
 @click.argument("token_id", metavar="ID")
 @AUTH
 @JSON
@@ -131,16 +126,14 @@ def rm(token_id: str, auth: Path | None, as_json: bool) -> None:
         say(f"Revoked token {token_id}.")
 
 
-@token.command(
-    epilog=examples(
-        "headwater token sign --key app-2026.key --for 10m 'read chat/room-42'",
-        "headwater token sign --key app.key --kid app-2026 --for 1h --sub user-17 'read,append chat/*'",
-    )
+@token.verb(
+    "headwater token sign --key app-2026.key --for 10m 'read chat/room-42'",
+    "headwater token sign --key app.key --kid app-2026 --for 1h --sub user-17 'read,append chat/*'",
 )
 @click.argument("grants", metavar="GRANT...", nargs=-1, required=True)
 @click.option("--key", type=FILE, required=True, help="Key file that a [[key]] in the access file names.")
 @click.option("--kid", help="Id of that [[key]]. Default: the file's name without its suffix.")
-@click.option("--for", "seconds", callback=duration, required=True, help="Lifetime, such as 10m.")
+@click.option("--for", "seconds", callback=as_seconds, required=True, help="Lifetime, such as 10m.")
 @click.option("--sub", help="User that the ticket is for; used for logs, limits and revocation.")
 @click.option("--jti", help="Id by which the ticket can be revoked.")
 @click.option("--audience", help="Server that the ticket is for, if the [[key]] has an audience.")
@@ -164,11 +157,9 @@ def sign(
     click.echo(json.dumps({"ticket": ticket, "kid": key_id, "seconds": seconds}) if as_json else ticket)
 
 
-@token.command(
-    epilog=examples(
-        "headwater token check ingest 'append agents/run-1' --auth auth.toml",
-        "headwater token check 'read chat/*' --auth auth.toml < token.txt",
-    )
+@token.verb(
+    "headwater token check ingest 'append agents/run-1' --auth auth.toml",
+    "headwater token check 'read chat/*' --auth auth.toml < token.txt",
 )
 @click.argument("words", metavar="[ID] 'ACTION NAME'", nargs=-1, required=True)
 @AUTH
