@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from headwater.cli import main
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.spark.command import VERBS, sentence, show, spark
+from headwater.cli.spark.command import spark
 from headwater.cli.spark.options import pairs, with_credentials
+from headwater.cli.spark.running import sentence, show
 from headwater.spark import session
 from headwater.spark.jobs.report import Report
 
@@ -25,7 +26,7 @@ def verb(name: str) -> click.Command:
     return found
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", spark.commands)
 def test_the_options_of_every_example_exist(name: str) -> None:
     lines = commands_in(verb(name))
     assert lines
@@ -34,7 +35,7 @@ def test_the_options_of_every_example_exist(name: str) -> None:
         verb(name).make_context(name, shlex.split(line)[3:])
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", spark.commands)
 def test_every_option_has_a_help_text(name: str) -> None:
     options = [one for one in verb(name).params if isinstance(one, click.Option)]
     assert [one.name for one in options if not one.help] == []
@@ -75,7 +76,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_finds_out_that_the_server_is_unreachable_before_spark_starts(name: str, tmp_path: Path) -> None:
-    assert {*JOBS, "init"} == set(VERBS)
+    assert {*JOBS, "init"} == set(spark.commands)
     result = CliRunner().invoke(main, ["spark", name, *JOBS[name], *NOWHERE])
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1 and "http://127.0.0.1:1" in result.stderr, result.stderr

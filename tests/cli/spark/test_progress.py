@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.progress import Progress
-from headwater.cli.spark.progress import Shown, progress, show_until
+from headwater.cli.spark.running import Shown, progress, show_until
 
 
 class Session:
