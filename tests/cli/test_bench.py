@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.bench.results import Check
-from headwater.cli.bench.workloads import judge_fanout
+from headwater.cli.bench.workloads import Check, judge_fanout
 from headwater.load.events import Tracker
 from headwater.load.loads import Latencies
 from headwater.load.readers import Receipt

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.doctor import checks, memory
+from headwater.cli.doctor import checks
 from headwater.http.context import Context
 from headwater.settings import Settings
 from headwater.testing import running_server
@@ -225,26 +225,26 @@ def test_an_access_file_is_checked_like_a_server_would(shell: Shell, tmp_path: P
 
 
 def test_doctor_warns_when_the_workers_do_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(memory, "CGROUP", limit)
+    limit = tmp_path / "checks.max"
+    monkeypatch.setattr(checks, "CGROUP", limit)
     limit.write_text(f"{2 * 1024**3}\n")
-    assert memory.memory(1, None).verdict == "ok"
-    found = memory.memory(4, None)
+    assert checks.memory(1, None).verdict == "ok"
+    found = checks.memory(4, None)
     assert found.verdict == "warning" and "2.0 GiB, of which 4 workers may take" in found.detail
     assert "fewer workers" in found.fix
     limit.write_text("max\n")
-    assert memory.memory(1, None).verdict == "ok"
+    assert checks.memory(1, None).verdict == "ok"
 
 
 def test_the_newest_image_tells_how_much_memory_metadata_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit, images = tmp_path / "memory.max", tmp_path / "images"
-    monkeypatch.setattr(memory, "CGROUP", limit)
+    limit, images = tmp_path / "checks.max", tmp_path / "images"
+    monkeypatch.setattr(checks, "CGROUP", limit)
     limit.write_text(f"{4 * 1024**3}\n")
     images.mkdir()
-    assert memory.memory(2, tmp_path).verdict == "ok"
+    assert checks.memory(2, tmp_path).verdict == "ok"
     with (images / "00000000000000000007.image").open("wb") as image:
         image.truncate(300 * 1024**2)
-    assert memory.memory(2, tmp_path).verdict == "warning"
+    assert checks.memory(2, tmp_path).verdict == "warning"
 
 
 def test_doctor_warns_of_more_workers_than_cores(shell: Shell) -> None:

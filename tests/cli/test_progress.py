@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from headwater.cli.progress import Progress
+from headwater.cli.printing import Progress
 
 
 class Terminal(io.StringIO):

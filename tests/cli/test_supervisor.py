@@ -13,7 +13,7 @@ TIMEOUT_SECONDS = 30
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
-from headwater.cli.supervising.children import Link, Report, Role
+from headwater.cli.supervising.supervisor import Link, Report, Role
 from headwater.cli.supervising.supervisor import ChildFailed, Supervisor
 
 def note(text):

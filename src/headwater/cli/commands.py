@@ -1,5 +1,6 @@
 """What commands are made of: groups, examples and sections of the help, and options whose values have a grammar."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -53,6 +54,13 @@ def write_sections(formatter: click.HelpFormatter, sections: Mapping[str, Iterab
         if found:
             with formatter.section(heading):
                 formatter.write_dl([(term.ljust(width), text) for term, text in found])
+
+
+def confirm(question: str, refusal: str) -> None:
+    """Ask a person whether to go on; a script gets a refusal, which tells how to confirm in advance."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(refusal)
+    click.confirm(question, abort=True, err=True)
 
 
 # -- Callbacks of options ----------------------------------------------------------------------------------------------

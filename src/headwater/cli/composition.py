@@ -1,9 +1,13 @@
 """The composition root: what a server is made of, built from its settings."""
 
+import fcntl
+import os
+import re
 import secrets
+import socket
+import tempfile
 from pathlib import Path
 
-from headwater.cli.naming import node_name
 from headwater.lake.ownership import claim
 from headwater.log.directory import follow, lock, recover
 from headwater.log.images.objects import ObjectImages
@@ -27,6 +31,10 @@ from headwater.storage.opening import open_store
 from headwater.storage.store import Store
 from headwater.streams.cluster import LEVEL
 from headwater.streams.state import State
+
+HOST_CHARACTERS_MAX = 24
+NUMBERS_MAX = 1_000
+"""Of the processes that run on a machine, in the names of nodes that were given none."""
 
 
 def open_node(settings: Settings) -> Node:
@@ -82,3 +90,20 @@ def _node(settings: Settings, parts: ShardParts, store: Store | None = None, clo
         store=store,
         clock=clock,
     )
+
+
+def node_name(folder: Path | None = None) -> str:
+    """A name that no other process of this user on this machine has for as long as this process lives."""
+    host = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().lower()).strip("-")[:HOST_CHARACTERS_MAX] or "node"
+    folder = folder or Path(tempfile.gettempdir()) / f"headwater-nodes-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for number in range(1, NUMBERS_MAX + 1):
+        # The descriptor is kept open, and with it the lock, until the process ends.
+        held = os.open(folder / f"{host}-{number}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(held)
+            continue
+        return f"{host}-{number}"
+    raise OSError(f"{NUMBERS_MAX} nodes run on this machine; give this one a name with --node.")

@@ -1,8 +1,10 @@
 """The server that a command talks to, and what all such commands have in common."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +13,8 @@ import click
 import httpx2
 
 from headwater.cli.commands import as_seconds
-from headwater.cli.contexts.choosing import DEFAULT_URL, Destination, choose, problem_of
+from headwater.cli.contexts.choosing import Destination, choose
+from headwater.cli.contexts.store import DEFAULT_URL, problem_of
 from headwater.cli.failures import fail, fail_request
 from headwater.client import (
     Admin,
@@ -32,6 +35,8 @@ from headwater.protocol.names import DEFAULT_BUCKET
 from headwater.units import render_duration
 
 ANSWER_SECONDS_MAX = 60.0
+COMPLETION_SECONDS_MAX = 1.0
+COMPLETED_NAMES_MAX = 100
 RETRY_SECONDS = 1.0
 """Long enough for a server that is starting, short enough for a person who mistyped a URL."""
 
@@ -188,6 +193,36 @@ RETRY = click.option(
     callback=as_seconds,
     help="How long to retry while the server does not answer or is busy.",
 )
+
+
+def complete_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the streams whose names begin like this; none after a failure: an error would disturb the typing."""
+    given = context.params
+    bucket, slash, prefix = incomplete.partition("/")
+    if not slash:
+        bucket, prefix = DEFAULT_BUCKET, incomplete
+    try:
+        url = given.get("url") or os.environ.get("HEADWATER_URL") or None
+        at = choose(url, given.get("context_name"), given.get("token_file"), given.get("headers") or {})
+        with (
+            httpx2.Client(verify=at.verification) as http,
+            Client(
+                at.url,
+                headers=at.headers,
+                token=at.credential,
+                retry=RetryPolicy(attempts_max=1),
+                timeout_seconds=COMPLETION_SECONDS_MAX,
+                http=http,
+            ) as client,
+            client.bucket(bucket).streams(prefix=prefix, page_streams_max=COMPLETED_NAMES_MAX) as streams,
+        ):
+            names = [one.name for one in islice(streams, COMPLETED_NAMES_MAX)]
+    except (ClientError, ValueError, click.ClickException):
+        return []
+    return [f"{bucket}/{name}" if slash else name for name in names]
+
+
+NAME = click.argument("name", shell_complete=complete_name)
 
 
 def destined(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,10 +1,16 @@
-"""What commands print: aligned columns for people, JSON for programs."""
+"""What commands print: aligned columns, colours and progress for people, JSON for programs."""
 
 import json
+import os
+import shutil
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from types import TracebackType
+from typing import TextIO
 
 import click
 
@@ -13,7 +19,10 @@ from headwater.protocol.limits import LISTING_MAX
 BLOCK_ROWS = 1_000
 """How many rows are aligned with each other; all of them may not fit into memory."""
 GAP = "  "
+REDRAW_SECONDS = 0.2
+BAR_CHARACTERS = 24
 
+_ERASE = "\r\x1b[K"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,6 +35,20 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Print a remark that a person must not miss, to standard error."""
     click.echo(text, err=True)
+
+
+def answer(as_json: bool, facts: object, text: str) -> None:
+    """Print what a command did: an object for a program, a remark for a person."""
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        say(text)
+
+
+def coloured(text: str, colour: str, file: TextIO | None = None) -> str:
+    """Return the text in a colour if the file is a terminal and NO_COLOR is not set."""
+    plain = os.environ.get("NO_COLOR") or not (file or sys.stdout).isatty()
+    return text if plain else click.style(text, fg=colour)
 
 
 def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool], *, head: bool) -> None:
@@ -124,3 +147,79 @@ def moment(at_us: int) -> str:
         return (_EPOCH + timedelta(microseconds=at_us)).isoformat().replace("+00:00", "Z")
     except OverflowError:
         return str(at_us)
+
+
+def span(seconds: float) -> str:
+    """Write an elapsed time for a person.
+
+    >>> span(42.5), span(3_700), span(200_000)
+    ('42 s', '1 h 1 min', '2 d 7 h')
+    """
+    whole = int(seconds)
+    for unit, length, smaller, small in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // small} {smaller}"
+    return f"{whole} s"
+
+
+# -- Progress ----------------------------------------------------------------------------------------------------------
+
+
+def bar(done: int, total: int) -> str:
+    """Draw a bar.
+
+    >>> bar(3, 12), bar(12, 12), bar(0, 0)
+    ('[######..................]  25%', '[########################] 100%', '[........................]')
+    """
+    full = BAR_CHARACTERS * min(done, total) // total if total else 0
+    drawn = f"[{'#' * full}{'.' * (BAR_CHARACTERS - full)}]"
+    return f"{drawn} {100 * min(done, total) // total:3}%" if total else drawn
+
+
+class Progress:
+    """The progress of a command: one line on standard error, redrawn in place and erased at the end.
+
+        with Progress("Verifying") as progress:
+            for done, item in enumerate(items, 1):
+                ...
+                progress.update(done, len(items), item.name)
+
+    Nothing is drawn where standard error is not a terminal. Threads may share a line.
+    """
+
+    def __init__(self, label: str = "") -> None:
+        self._label = label
+        self._enabled = sys.stderr.isatty()
+        self._lock = threading.Lock()
+        self._redraw_at = 0.0
+
+    def show(self, text: str) -> None:
+        """Show a text, for work whose end is not known."""
+        self._draw(text, now=False)
+
+    def update(self, done: int, total: int, remark: str = "") -> None:
+        """Show a bar with what is done of the total, followed by a remark."""
+        self._draw(f"{bar(done, total)} {remark}".rstrip(), now=total > 0 and done >= total)
+
+    def _draw(self, text: str, *, now: bool) -> None:
+        if not self._enabled:
+            return
+        with self._lock:
+            if now or time.monotonic() >= self._redraw_at:
+                self._redraw_at = time.monotonic() + REDRAW_SECONDS
+                # A line that wraps could not be erased.
+                line = f"{self._label} {text}".strip()[: shutil.get_terminal_size().columns - 1]
+                sys.stderr.write(f"{_ERASE}{coloured(line, 'cyan', sys.stderr)}")
+                sys.stderr.flush()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._enabled:
+            with self._lock:
+                self._enabled = False
+                sys.stderr.write(_ERASE)
+                sys.stderr.flush()

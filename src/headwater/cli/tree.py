@@ -14,29 +14,29 @@ from headwater.cli.failures import report
 
 SECTIONS = {
     "Streams": {
-        "create": "streams.creating",
+        "create": "streams.lifecycle",
         "append": "streams.appending",
         "read": "streams.reading",
-        "tail": "streams.following",
+        "tail": "streams.reading",
         "show": "streams.listing",
         "ls": "streams.listing",
-        "close": "streams.ending",
-        "rm": "streams.ending",
-        "purge": "server.purge",
-        "bucket": "buckets.command",
-        "snapshot": "snapshots.command",
-        "bootstrap": "snapshots.bootstrap",
+        "close": "streams.lifecycle",
+        "rm": "streams.lifecycle",
+        "purge": "streams.lifecycle",
+        "bucket": "buckets",
+        "snapshot": "snapshots",
+        "bootstrap": "snapshots",
     },
     "Server": {
         "serve": "serve",
-        "status": "server.status",
+        "status": "server",
         "doctor": "doctor.command",
         "bench": "bench.command",
-        "backup": "backup.command",
+        "backup": "backup",
     },
     "Lake": {
-        "lake": "lake.verbs",
-        "flush": "server.flush",
+        "lake": "lake.command",
+        "flush": "server",
         "spark": "spark.command",
     },
     "Cluster": {
@@ -44,7 +44,7 @@ SECTIONS = {
     },
     "Access": {
         "token": "tokens.command",
-        "login": "contexts.login",
+        "login": "contexts.command",
         "context": "contexts.command",
     },
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.lake.catalog import ENGINES
+from headwater.cli.lake.command import ENGINES
 
 from ...lake.built_lakes import writing
 from ..processes import usage_error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.lake.leasing import leased
+from headwater.cli.lake.opening import leased
 from headwater.client import Admin, Client
 from headwater.testing import RunningServer, running_server
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.progress import Progress
+from headwater.cli.printing import Progress
 from headwater.cli.spark.running import Shown, progress, show_until
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from headwater.cli.bench import workloads
-from headwater.cli.bench.results import Result, show
-from headwater.cli.bench.workloads import MESSAGE_BYTES_MIN, Bench
+from headwater.cli.bench.workloads import MESSAGE_BYTES_MIN, Bench, Result, show
 from headwater.cli.commands import JSON, Verbs, as_bytes
 from headwater.cli.connecting import Server, connected_once
 from headwater.cli.failures import fail
-from headwater.cli.progress import Progress
+from headwater.cli.printing import Progress
 from headwater.client import OutcomeUnknown
 from headwater.client.urls import split_urls
 from headwater.load.messages import LoadFailed

@@ -7,26 +7,57 @@ from typing import Any
 
 import click
 
-from headwater.cli.cluster.nodes import addresses, ask_node, sees, silent
 from headwater.cli.commands import JSON, Verbs
 from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import fail
-from headwater.cli.printing import columns, counted, facts, note
-from headwater.cli.server.status import span
+from headwater.cli.printing import columns, counted, facts, note, span
 from headwater.cli.tree import not_installed
-from headwater.client import ClientError, ServerUnavailable, TransportFailed
+from headwater.client import Admin, ClientError, RetryPolicy, ServerUnavailable, TransportFailed
 
+ANSWER_SECONDS = 5.0
+SILENT_SECONDS = 2.0
+"""A member that was not heard for so long counts as silent."""
 POLL_SECONDS = 0.2
 DRAIN_SECONDS = 30.0
 RIGHT = (False, False, True, True, True, False)
 """Which columns of the members are numbers."""
 ATTEMPTS_MAX = 3
 """How often a checkpoint is repeated because a node was writing an image just then."""
-
 TIMEOUT = click.option(
     "--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait."
 )
 NOT_IMPLEMENTED = "not_implemented"
+
+
+def sees(server: Server) -> dict[str, Any]:
+    """The cluster as the node at the server's URL sees it."""
+    with server.admin() as admin:
+        return admin.cluster()
+
+
+def addresses(view: dict[str, Any]) -> dict[str, str]:
+    """The members' URLs by their names."""
+    return {member["name"]: member["address"] for member in view["members"]}
+
+
+def silent(view: dict[str, Any]) -> list[str]:
+    """The members that are not heard."""
+    return [
+        member["name"]
+        for member in view["members"]
+        if member["silent_seconds"] is None or member["silent_seconds"] > SILENT_SECONDS
+    ]
+
+
+def ask_node(server: Server, address: str, timeout_seconds: float = ANSWER_SECONDS) -> Admin:
+    """One node, with the credential that is used for all."""
+    return Admin(
+        address,
+        headers=server.destination.headers,
+        token=server.destination.credential,
+        retry=RetryPolicy(attempts_max=1, connect_attempts_max=1),
+        timeout_seconds=timeout_seconds,
+    )
 
 
 class ClusterVerbs(Verbs):

@@ -1,14 +1,13 @@
 """`headwater cluster rescue`: continue a cluster whose log in NATS is lost."""
 
 import json
-import sys
 from typing import Any
 
 import click
 
 from headwater.backup.rescue import begin_anew, check_no_stream, continue_log, find_image
-from headwater.cli.cluster.nodes import addresses, ask_node
-from headwater.cli.commands import JSON, as_bytes, verb
+from headwater.cli.cluster.command import addresses, ask_node
+from headwater.cli.commands import JSON, as_bytes, confirm, verb
 from headwater.cli.connecting import Server, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, moment
@@ -120,7 +119,5 @@ def _ask_all(server: Server) -> tuple[dict[str, dict[str, Any]], list[str]]:
 def _accept(loss: str, yes: bool) -> None:
     if yes:
         click.echo(loss, err=True)
-    elif not sys.stdin.isatty():
-        raise click.UsageError(f"{loss.rstrip('.')}; accept that with --yes.")
     else:
-        click.confirm(f"{loss} Continue?", abort=True, err=True)
+        confirm(f"{loss} Continue?", f"{loss.rstrip('.')}; accept that with --yes.")

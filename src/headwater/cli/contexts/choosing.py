@@ -16,13 +16,11 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.contexts.store import Context, Contexts, ContextsInvalid, contexts_path, load_contexts
+from headwater.cli.contexts.store import DEFAULT_URL, Context, Contexts, contexts_path, load_contexts
 from headwater.client.settings import bearer
 from headwater.client.urls import checked_urls, join_urls
 from headwater.protocol.headers import AUTHORIZATION
 from headwater.secret_files import may_be_secret
-
-DEFAULT_URL = "http://127.0.0.1:4437"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def _checked(token: str, where: str) -> str:
 
 
 def _context(name: str | None, environment: Mapping[str, str]) -> Context | None:
-    contexts = load_or_fail(environment)
+    contexts = load_contexts(contexts_path(environment))
     if name is None:
         return None if contexts.current is None else contexts.context.get(contexts.current)
     return find(contexts, name)
@@ -157,32 +155,3 @@ def find(contexts: Contexts, name: str) -> Context:
         known = ", ".join(sorted(contexts.context)) or "none yet"
         raise click.UsageError(f"There is no context {name!r} (there are: {known}); make one with `headwater login`.")
     return contexts.context[name]
-
-
-def load_or_fail(environment: Mapping[str, str] = os.environ) -> Contexts:
-    """Return all contexts; ClickException if the file is invalid."""
-    try:
-        contexts = load_contexts(contexts_path(environment))
-        for name, context in contexts.context.items():
-            if problem_of(context.url):
-                raise ContextsInvalid(f"The URL of context {name} is not valid; correct {contexts_path(environment)}.")
-    except ContextsInvalid as error:
-        raise click.ClickException(str(error)) from error
-    return contexts
-
-
-def problem_of(url: str) -> str | None:
-    """Return why this is not the URL of a server, or those of a cluster; None if it is.
-
-    >>> [problem_of(url) for url in ("http://127.0.0.1:4437", "https://h/v1/stream", "http://a,http://b")]
-    [None, None, None]
-    >>> problem_of("h:1")
-    "'h:1' is not the URL of a server; write it like http://host:4437"
-    """
-    try:
-        checked_urls(url, {})
-    except ValueError as error:
-        return str(error).rstrip(".")
-    if not url.isascii() or not url.isprintable():
-        return f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}"
-    return None

@@ -17,17 +17,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import msgspec
 
 from headwater.client.settings import ClientSettings
-from headwater.client.urls import origin
+from headwater.client.urls import checked_urls, origin
 
+DEFAULT_URL = "http://127.0.0.1:4437"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
-
-
-class ContextsInvalid(Exception):
-    """The file cannot be read or written; the message is one sentence."""
 
 
 class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -60,7 +58,7 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
     context: dict[str, Context] = {}
 
 
-def contexts_path(environment: Mapping[str, str]) -> Path:
+def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
     """Where the file is.
 
     >>> str(contexts_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
@@ -73,17 +71,21 @@ def contexts_path(environment: Mapping[str, str]) -> Path:
 
 
 def load_contexts(path: Path) -> Contexts:
-    """Read the file; none is as good as an empty one."""
+    """Read the file; ClickException if it is invalid. A missing file is an empty one."""
     try:
         text = path.read_text()
     except FileNotFoundError:
         return Contexts()
     except (OSError, UnicodeDecodeError) as error:
-        raise ContextsInvalid(f"{path} cannot be read: {_reason(error)}.") from error
+        raise click.ClickException(f"{path} cannot be read: {_reason(error)}.") from error
     try:
-        return msgspec.convert(tomllib.loads(text), Contexts)
+        contexts = msgspec.convert(tomllib.loads(text), Contexts)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ContextsInvalid(f"{path} is not a valid file of contexts: {error}; correct or remove it.") from error
+        raise click.ClickException(f"{path} is not a valid file of contexts: {error}; correct or remove it.") from error
+    for name, context in contexts.context.items():
+        if problem_of(context.url):
+            raise click.ClickException(f"The URL of context {name} is not valid; correct {path}.")
+    return contexts
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:
@@ -105,7 +107,24 @@ def save_contexts(path: Path, contexts: Contexts) -> None:
                 Path(temporary).unlink()
             raise
     except OSError as error:
-        raise ContextsInvalid(f"{path} cannot be written: {_reason(error)}.") from error
+        raise click.ClickException(f"{path} cannot be written: {_reason(error)}.") from error
+
+
+def problem_of(url: str) -> str | None:
+    """Return why this is not the URL of a server, or those of a cluster; None if it is.
+
+    >>> [problem_of(url) for url in ("http://127.0.0.1:4437", "https://h/v1/stream", "http://a,http://b")]
+    [None, None, None]
+    >>> problem_of("h:1")
+    "'h:1' is not the URL of a server; write it like http://host:4437"
+    """
+    try:
+        checked_urls(url, {})
+    except ValueError as error:
+        return str(error).rstrip(".")
+    if not url.isascii() or not url.isprintable():
+        return f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}"
+    return None
 
 
 def _render(contexts: Contexts) -> str:

@@ -16,17 +16,24 @@ from re import match, search
 from shutil import disk_usage
 from statistics import median
 from tempfile import TemporaryFile
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx2
 
-from headwater.cli.doctor.findings import Finding, Verdict
 from headwater.cli.printing import moment, size
 from headwater.compiled import PURE, PURE_VARIABLE, is_compiled, missing
+from headwater.log.jetstream.durability import NotVerified, judge_sync, monitor_url
+from headwater.log.jetstream.streams import LogRefused, Place
+from headwater.log.jetstream.visiting import Visit
+from headwater.log.jetstream.wire import parse_address
+from headwater.node.committer import QUEUE_BYTES_MAX
 from headwater.protocol.limits import DESCRIPTORS_RESERVE, RESERVED_CONNECTIONS
 from headwater.settings import Settings
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
+
+Verdict = Literal["ok", "warning", "problem"]
 
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 256 * 1024**2
@@ -39,6 +46,22 @@ CLOCK_BEFORE_US = 1_735_689_600_000_000
 """The beginning of 2025: a correct clock shows a later time."""
 SKEW_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 10.0
+CODE_BYTES = 128 * 1024**2
+"""What a process takes before it has any data."""
+IMAGE_FACTOR = 4
+"""How much more metadata takes in memory than in an image."""
+CGROUP = Path("/sys/fs/cgroup/memory.max")
+NATS_SECONDS = 3.0
+SERVERS_ENOUGH = 3
+
+
+class Finding(NamedTuple):
+    """The result of one check, and how to fix what it found."""
+
+    check: str
+    verdict: Verdict
+    detail: str
+    fix: str = ""
 
 
 # -- This machine ------------------------------------------------------------------------------------------------------
@@ -90,6 +113,49 @@ def open_files() -> Finding:
             "open files", "warning", detail, f"raise the hard limit to {wanted:,} (`ulimit -Hn`, LimitNOFILE=)"
         )
     return Finding("open files", "ok", "no limit" if hard == resource.RLIM_INFINITY else f"up to {hard:,}")
+
+
+def memory(workers: int, data: Path | None) -> Finding:
+    """Compare what the processes may take with what there is; metadata is judged by the newest image."""
+    settings = Settings()
+    buffers = settings.hot_bytes_max + settings.receiving_bytes_max + settings.sending_bytes_max + QUEUE_BYTES_MAX
+    metadata = IMAGE_FACTOR * _newest_image_bytes(data)
+    most, there = workers * (CODE_BYTES + buffers + metadata), _memory_bytes()
+    detail = f"{size(there)}, of which {_processes(workers)} may take up to {size(most)} with the default limits"
+    if most > there:
+        fix = "use fewer workers, or lower --hot-bytes-max, --receiving-bytes-max and --sending-bytes-max"
+        return Finding("memory", "warning", detail, fix if workers > 1 else fix.partition(", or ")[2])
+    return Finding("memory", "ok", detail)
+
+
+def cores(workers: int) -> Finding:
+    """A worker without a core of its own gains nothing."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    detail = f"{there} for {workers} workers and a sequencer"
+    if workers > there:
+        return Finding("cores", "warning", detail, f"use at most {there} workers")
+    return Finding("cores", "ok", detail)
+
+
+def _processes(workers: int) -> str:
+    return "a server" if workers == 1 else f"{workers} workers"
+
+
+def _memory_bytes() -> int:
+    """The memory of this machine, or of the container."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(CGROUP.read_text()))
+    except (OSError, ValueError):
+        return machine
+
+
+def _newest_image_bytes(data: Path | None) -> int:
+    try:
+        images = [] if data is None else sorted((data / "images").glob("*.image"))
+        return images[-1].stat().st_size if images else 0
+    except OSError:
+        return 0
 
 
 def clock(data: Path | None, server_date: str | None) -> Finding:
@@ -263,3 +329,49 @@ def server(url: str, headers: dict[str, str], expected: bool, *, verify: ssl.SSL
         return Contact(Finding("server", "ok", f"{name} is ready at {url}"), True, date)
     detail = f"{url} answers, but is not ready ({response.status_code})"
     return Contact(Finding("server", "problem", detail, "wait until it has started, or see its log"), True, date)
+
+
+# -- NATS --------------------------------------------------------------------------------------------------------------
+
+
+def nats_servers(urls: str, monitors: str | None) -> Iterator[Finding]:
+    """Check that each NATS server can be used, that it syncs each message, and that one of them may be lost."""
+    servers = [url.strip() for url in urls.split(",")]
+    monitor_urls = monitors.split(",") if monitors else [monitor_url(url) for url in servers]
+    clustered = False
+    for url in servers:
+        try:
+            name = parse_address(url).name
+        except ValueError as error:
+            yield Finding("nats", "problem", str(error), "correct --cluster")
+            continue
+        try:
+            with Visit(Place([url]), NATS_SECONDS) as visit:
+                info = visit.client.info
+        except LogRefused as error:
+            yield _parted(f"nats {name}", "problem", error)
+        else:
+            clustered = clustered or bool(info.cluster)
+            yield Finding(f"nats {name}", "ok", f"version {info.version} with JetStream")
+    for url in monitor_urls:
+        yield _nats_sync(url.strip())
+    if clustered and len(servers) >= SERVERS_ENOUGH:
+        yield Finding("nats cluster", "ok", f"{len(servers)} servers")
+    else:
+        detail = f"{len(servers)} of at least {SERVERS_ENOUGH} servers that form a cluster"
+        yield Finding("nats cluster", "warning", detail, "run three NATS servers, so that one may be lost")
+
+
+def _nats_sync(url: str) -> Finding:
+    check = f"nats sync {urlsplit(url).netloc}"
+    try:
+        problem = judge_sync(url)
+    except NotVerified as error:
+        return _parted(check, "warning", error)
+    return Finding(check, "ok", "each message") if problem is None else _parted(check, "problem", problem)
+
+
+def _parted(check: str, verdict: Verdict, sentence: object) -> Finding:
+    """A finding whose sentence ends with the advice."""
+    detail, _, advice = str(sentence).rstrip(".").rpartition("; ")
+    return Finding(check, verdict, detail, advice)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -9,11 +10,10 @@ import click
 from headwater.cli.commands import JSON, verb
 from headwater.cli.connecting import destined
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.doctor import access, certificates, checks, cluster, memory
-from headwater.cli.doctor.findings import Finding
+from headwater.cli.doctor import checks, security
+from headwater.cli.doctor.checks import Finding
 from headwater.cli.failures import fail
-from headwater.cli.printing import counted, json_list
-from headwater.cli.terminal import coloured
+from headwater.cli.printing import coloured, counted, json_list
 from headwater.client.urls import origin, site, split_urls
 from headwater.settings import SETTINGS
 
@@ -53,23 +53,19 @@ def doctor(
 
     Each line is a check; a warning or a problem says how to fix it.
     """
-    findings = []
     if bool(tls_cert) != bool(tls_key):
         raise click.UsageError("--tls-cert and --tls-key belong together; give both or neither.")
+    problems = []
 
     def found() -> Iterator[Finding]:
-        for finding in _findings(data, lake, workers, destination):
-            findings.append(finding)
-            yield finding
-        if tls_cert and tls_key:
-            for finding in certificates.certificate(tls_cert, tls_key, hosts, public_url):
-                findings.append(finding)
-                yield finding
-        for finding in access.access_file(Path(auth)) if auth else ():
-            findings.append(finding)
-            yield finding
-        for finding in cluster.nats_servers(nats, monitors) if nats else ():
-            findings.append(finding)
+        for finding in chain(
+            _findings(data, lake, workers, destination),
+            security.certificate(tls_cert, tls_key, hosts, public_url) if tls_cert and tls_key else (),
+            security.access_file(Path(auth)) if auth else (),
+            checks.nats_servers(nats, monitors) if nats else (),
+        ):
+            if finding.verdict == "problem":
+                problems.append(finding.check)
             yield finding
 
     if as_json:
@@ -77,10 +73,9 @@ def doctor(
     else:
         for finding in found():
             _print(finding)
-    problems = [finding for finding in findings if finding.verdict == "problem"]
     if problems:
-        names = ", ".join(finding.check for finding in problems)
-        fail(f"Found {counted(len(problems), 'problem')} ({names}); follow the advice above, and run this again.")
+        found_in = f"{counted(len(problems), 'problem')} ({', '.join(problems)})"
+        fail(f"Found {found_in}; follow the advice above, and run this again.")
 
 
 def _findings(data: Path | None, lake: str | None, workers: int, destination: Destination) -> Iterator[Finding]:
@@ -88,9 +83,9 @@ def _findings(data: Path | None, lake: str | None, workers: int, destination: De
     yield checks.packages()
     yield checks.compiled_modules()
     yield checks.open_files()
-    yield memory.memory(workers, data)
+    yield checks.memory(workers, data)
     if workers > 1:
-        yield memory.cores(workers)
+        yield checks.cores(workers)
     contacts = {
         url: checks.server(site(url), destination.request_headers(), destination.named, verify=destination.verification)
         for url in split_urls(destination.url)

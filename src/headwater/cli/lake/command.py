@@ -3,43 +3,31 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import click
-import pyarrow as pa
 
 from headwater.cli.commands import JSON, Verbs
-from headwater.cli.connecting import HEADER
+from headwater.cli.connecting import HEADER, check_url
 from headwater.cli.failures import fail
-from headwater.cli.lake.leasing import SERVER, leased
-from headwater.cli.printing import columns, counted, facts, json_list, moment, size
-from headwater.cli.progress import Progress
-from headwater.lake.catalog import Catalog, ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
-from headwater.lake.damage import LakeDamaged
+from headwater.cli.lake.opening import DATA, SERVER, failing, find_store, leased, no_lake, open_lake, segment_facts
+from headwater.cli.lake.sql import sql
+from headwater.cli.printing import Progress, columns, counted, facts, json_list, moment, size
+from headwater.lake.catalog import ListedSegment
 from headwater.lake.iceberg.messages import NAME
 from headwater.lake.iceberg.reading import read_newest
+from headwater.lake.iceberg.tables import NAMESPACE, table_url
 from headwater.lake.inventory import StreamTally, TableTally, objects, streams, tables, totals
 from headwater.lake.scanning import may_have
-from headwater.lake.segments.reader import SegmentDamaged
 from headwater.lake.verify.verifier import Verifier
-from headwater.storage.opening import open_store
-from headwater.storage.store import KeyMissing, Store, StoreFailed
+from headwater.storage.s3 import iceberg_options
+from headwater.storage.store import Store
 
-NEXT_STEP = "run `headwater lake verify` to see what else is wrong"
-REPLACED = "the server may have replaced it meanwhile, so try again, with --server if it takes long"
-
-
-class OpenLake(NamedTuple):
-    """A lake as of its newest catalog."""
-
-    store: Store
-    catalog: Catalog
-    tombstones: pa.Table
-    forks: list[ForkRow]
+ENGINES = ("pyiceberg", "polars", "duckdb", "spark", "trino")
+ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
 @click.group(cls=Verbs, aliases={"stat": "show"})
@@ -47,9 +35,7 @@ def lake() -> None:
     """Inspect, verify and query a lake; no server is needed."""
 
 
-DATA = click.option(
-    "--data", type=click.Path(path_type=Path), help="Data directory of a server that keeps its lake there."
-)
+lake.add_command(sql)
 
 
 def verb(*lines: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -68,49 +54,6 @@ def verb(*lines: str) -> Callable[[Callable[..., None]], click.Command]:
         return lake.verb(*lines)(options)
 
     return decorate
-
-
-def find_store(url: str | None, data: Path | None) -> Store:
-    """Return the store that the command line names."""
-    if url is not None and data is None:
-        place = url
-    elif data is not None and url is None:
-        place = str(data / "lake")
-    else:
-        raise click.UsageError("Name a lake: either its folder or s3://bucket/prefix, or --data DIR.")
-    if place == "memory:":
-        raise click.UsageError("A lake in memory exists only inside its server; name a folder or s3://bucket/prefix.")
-    try:
-        return open_store(place)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-
-
-@contextmanager
-def failing() -> Iterator[None]:
-    """End with one sentence if anything is wrong with the lake."""
-    try:
-        yield
-    except (LakeDamaged, SegmentDamaged) as error:
-        fail(f"{str(error).rstrip('.')}; {NEXT_STEP}.")
-    except KeyMissing as error:
-        fail(
-            f"{str(error).rstrip('.')}, although the catalog lists it; {REPLACED}, and if that fails too, {NEXT_STEP}."
-        )
-    except StoreFailed as error:
-        fail(f"{str(error).rstrip('.')}; check the URL, the permissions and, for S3, the AWS_ variables.")
-
-
-def open_lake(store: Store) -> OpenLake:
-    """Return the lake in a store, or end with a sentence if there is none."""
-    catalog = read_catalog(store)
-    if catalog is None:
-        no_lake(store)
-    return OpenLake(store, catalog, read_tombstones(store, catalog), read_forks(store, catalog))
-
-
-def no_lake(store: Store) -> NoReturn:
-    fail(f"There is no lake at {store.url}; check the URL, or write one with `headwater flush`.")
 
 
 # -- ls ----------------------------------------------------------------------------------------------------------------
@@ -157,12 +100,6 @@ def ls(store: Store, by_stream: bool, by_table: bool, prefix: str, as_json: bool
         json_list(map(segment_facts, listed))
     else:
         columns(SEGMENT_HEADS, map(_segment_row, listed), SEGMENT_RIGHT, head=sys.stdout.isatty())
-
-
-def segment_facts(listed: ListedSegment) -> dict[str, Any]:
-    """Return all members of a segment in the catalog, without nesting."""
-    members = {name: getattr(listed.segment, name) for name in listed.segment.__struct_fields__}
-    return {"key": listed.key, "live_rows": listed.live_rows, **members}
 
 
 def _segment_row(listed: ListedSegment) -> list[str]:
@@ -244,3 +181,92 @@ def verify(store: Store, json_values: bool, as_json: bool) -> None:
         rows = f"{counted(verifier.rows, 'row')} ({verifier.live_rows:,} live)"
         checked = f"{counted(verifier.segments, 'segment')}, {rows}, {size(verifier.bytes)}"
         click.echo(f"The lake is intact: {checked} of {counted(verifier.streams, 'stream')}.")
+
+
+# -- catalog -----------------------------------------------------------------------------------------------------------
+
+
+@lake.verb(
+    "headwater lake catalog --data data",
+    "headwater lake catalog s3://history/headwater --server http://localhost:4437",
+)
+@click.argument("url", required=False)
+@DATA
+@click.option(
+    "--server", metavar="URL", callback=check_url, help="URL of the lake's server, which is then the catalog."
+)
+@click.option("--engine", type=click.Choice(ENGINES), help="Print the configuration of one engine only.")
+@JSON
+def catalog(url: str | None, data: Path | None, server: str | None, engine: str | None, as_json: bool) -> None:
+    """Print the configuration that other engines need."""
+    place = table_url(find_store(url, data).url)
+    uri = None if server is None else f"{server.rstrip('/')}/iceberg"
+    found = {name: _CONFIGURATIONS[name](place, uri) for name in (ENGINES if engine is None else (engine,))}
+    if as_json:
+        click.echo(json.dumps(found))
+    elif engine is not None:
+        click.echo(found[engine])
+    else:
+        for name, text in found.items():
+            click.echo(f"# {name}\n{text}\n")
+
+
+def _pyiceberg(place: str, uri: str | None) -> str:
+    if uri is None:
+        return (
+            "from pyiceberg.table import StaticTable\n"
+            f'messages = StaticTable.from_metadata("{place}/messages"{_options(place)})'
+        )
+    return (
+        "from pyiceberg.catalog import load_catalog\n"
+        f'catalog = load_catalog("{NAMESPACE}", uri="{uri}"{_options(place, ", **")})\n'
+        f'messages = catalog.load_table("{NAMESPACE}.messages")'
+    )
+
+
+def _options(place: str, before: str = ", ") -> str:
+    """The endpoint and the region of S3, if the environment names them."""
+    if not place.startswith("s3:"):
+        return ""
+    return f"{before}{iceberg_options()!r}"
+
+
+def _polars(place: str, uri: str | None) -> str:
+    return f"{_pyiceberg(place, uri)}\nimport polars\nframe = polars.scan_iceberg(messages)"
+
+
+def _duckdb(place: str, uri: str | None) -> str:
+    if uri is None:
+        return (
+            "install iceberg; load iceberg;\n"
+            f"from iceberg_scan('{place}/messages', version_name_format => '%s%s.metadata.json');"
+        )
+    attach = f"attach '' as {NAMESPACE} (type iceberg, endpoint '{uri}', authorization_type 'none')"
+    return f"install iceberg; load iceberg;\n{attach};\nfrom {NAMESPACE}.{NAMESPACE}.messages;"
+
+
+def _spark(place: str, uri: str | None) -> str:
+    if uri is None:
+        return (
+            f"spark.jars.packages {ICEBERG_RUNTIME}\n"
+            f"# then, with the newest file of {place}/messages/metadata:\n"
+            f'# spark.read.format("iceberg").load("{place}/messages/metadata/VERSION.metadata.json")'
+        )
+    lines = [
+        f"spark.jars.packages {ICEBERG_RUNTIME}",
+        f"spark.sql.catalog.{NAMESPACE} org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{NAMESPACE}.type rest",
+        f"spark.sql.catalog.{NAMESPACE}.uri {uri}",
+    ]
+    if place.startswith("s3:"):
+        lines.append(f"spark.sql.catalog.{NAMESPACE}.io-impl org.apache.iceberg.aws.s3.S3FileIO")
+    return "\n".join(lines)
+
+
+def _trino(place: str, uri: str | None) -> str:
+    files = "fs.native-s3.enabled=true" if place.startswith("s3:") else "fs.hadoop.enabled=true"
+    catalog = f"iceberg.rest-catalog.uri={uri or 'http://SERVER/iceberg'}"
+    return "\n".join(("connector.name=iceberg", "iceberg.catalog.type=rest", catalog, files))
+
+
+_CONFIGURATIONS = {"pyiceberg": _pyiceberg, "polars": _polars, "duckdb": _duckdb, "spark": _spark, "trino": _trino}

@@ -23,11 +23,10 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from headwater.cli.commands import JSON
+from headwater.cli.commands import JSON, verb
 from headwater.cli.connecting import HEADER
 from headwater.cli.failures import fail
-from headwater.cli.lake.command import DATA, OpenLake, failing, find_store, lake, open_lake, segment_facts
-from headwater.cli.lake.leasing import SERVER, leased
+from headwater.cli.lake.opening import DATA, SERVER, OpenLake, failing, find_store, leased, open_lake, segment_facts
 from headwater.cli.printing import columns
 from headwater.lake.catalog import read_forks_table
 from headwater.lake.datasets import dataset
@@ -72,7 +71,7 @@ PIECES = pa.schema(
 )
 
 
-@lake.verb(
+@verb(
     "headwater lake sql --data data 'select stream, count(*) from messages group by 1'",
     "headwater lake sql s3://history/headwater 'from segments' --csv",
 )

@@ -15,8 +15,7 @@ from headwater.cli.commands import JSON
 from headwater.cli.connecting import CONTEXT, TOKEN_FILE, URL
 from headwater.cli.contexts.choosing import choose
 from headwater.cli.failures import fail
-from headwater.cli.printing import columns
-from headwater.cli.progress import Progress
+from headwater.cli.printing import Progress, columns
 from headwater.cli.spark.options import pairs, with_credentials
 
 if TYPE_CHECKING:

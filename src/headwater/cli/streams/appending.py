@@ -8,10 +8,9 @@ from typing import Protocol
 import click
 
 from headwater.cli.commands import JSON, verb
-from headwater.cli.connecting import Server, as_flat, connected
+from headwater.cli.connecting import NAME, Server, as_flat, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, note, say
-from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.inputs import BadInput, Batch, Cut, batches
 from headwater.client import Appended, Producer, RequestRefused, Stream
 from headwater.protocol import content_types

@@ -9,10 +9,9 @@ from itertools import chain, islice
 import click
 
 from headwater.cli.commands import JSON, verb
-from headwater.cli.connecting import Server, connected
+from headwater.cli.connecting import NAME, Server, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import columns, facts, json_list, moment, page_of, printable, size
-from headwater.cli.streams.completing import NAME
 from headwater.client import BadRequest, NotFound, StreamInfo
 from headwater.client.values import ListedStream
 from headwater.protocol import offsets

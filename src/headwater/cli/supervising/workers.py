@@ -18,8 +18,7 @@ import msgspec
 import uvloop
 
 from headwater.cli import logs
-from headwater.cli.composition import open_member, open_worker
-from headwater.cli.naming import node_name
+from headwater.cli.composition import node_name, open_member, open_worker
 from headwater.cli.running import (
     FAILURES,
     Listening,
@@ -32,8 +31,7 @@ from headwater.cli.running import (
     run,
     warn,
 )
-from headwater.cli.supervising.children import Link, Report, Role
-from headwater.cli.supervising.supervisor import ChildFailed, Ready, Supervisor
+from headwater.cli.supervising.supervisor import ChildFailed, Link, Ready, Report, Role, Supervisor
 from headwater.http.guard.gates import Guard
 from headwater.http.server import Server
 from headwater.http.workers.siblings import Siblings

@@ -20,7 +20,7 @@ from headwater.access.identities import Denied
 from headwater.access.jws import TOKEN_BYTES_MAX
 from headwater.cli.commands import JSON, Verbs, as_seconds
 from headwater.cli.failures import fail
-from headwater.cli.printing import columns, json_list, note, printable, say
+from headwater.cli.printing import answer, columns, json_list, note, printable
 from headwater.cli.tokens.checking import Question, Verdict, check_credential, check_id, parse_question
 from headwater.cli.tokens.editing import FIRST_LINES, add_token, expiry, locked, remove_token, replace_file
 
@@ -120,10 +120,7 @@ def rm(token_id: str, auth: Path | None, as_json: bool) -> None:
         if text is None:
             fail(f"{path} has no token {token_id!r}; list them with `headwater token ls`.")
         replace_file(path, text)
-    if as_json:
-        click.echo(json.dumps({"id": token_id, "revoked": True}))
-    else:
-        say(f"Revoked token {token_id}.")
+    answer(as_json, {"id": token_id, "revoked": True}, f"Revoked token {token_id}.")
 
 
 @token.verb(

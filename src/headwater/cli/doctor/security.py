@@ -1,15 +1,17 @@
-"""The checks of `headwater doctor` on the files for TLS. They are tried in a handshake that stays in memory."""
+"""The checks of `headwater doctor` on the access file, and on the files for TLS."""
 
 import re
 import ssl
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headwater.cli.doctor.findings import Finding
+from headwater.access.grants import CHANGING
+from headwater.access.policy import Policy, PolicyError, load
+from headwater.cli.doctor.checks import Finding
 from headwater.http.tls.certificates import make_context, read_files
 from headwater.secret_files import may_be_secret
 from headwater.settings import Settings, SettingsError
@@ -22,6 +24,44 @@ WRONG_NAME = frozenset({62, 64})
 """OpenSSL's codes for a certificate for other names, or for other addresses."""
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 _TURNS_MAX = 10
+
+
+def access_file(path: Path) -> Iterator[Finding]:
+    """Check that a server can use the file, what it grants to anonymous clients, and which tokens expire soon."""
+    try:
+        policy = load(path)
+    except PolicyError as error:
+        problem, _, advice = str(error).rstrip(".").rpartition("; ")
+        yield Finding("access file", "problem", problem or advice, advice if problem else "correct the file")
+        return
+    counts: dict[str, Sized] = {
+        "tokens": policy.tokens,
+        "keys": policy.keys,
+        "issuers": policy.issuers,
+        "names": policy.certificates,
+    }
+    detail = ", ".join(f"{len(entries)} {what}" for what, entries in counts.items())
+    yield Finding("access file", "ok", detail)
+    yield _anonymous(policy)
+    yield from _ending(policy)
+
+
+def _anonymous(policy: Policy) -> Finding:
+    allowed = [action.word for action in CHANGING if policy.anonymous.may_some(action)]
+    if allowed:
+        fix = "remove these grants from [anonymous] unless every client that can reach the server may do that"
+        return Finding("strangers", "warning", f"they may {', '.join(allowed)} without a credential", fix)
+    return Finding("strangers", "ok", "they may change nothing")
+
+
+def _ending(policy: Policy) -> Iterator[Finding]:
+    for token in policy.tokens.values():
+        if token.expires_wall_seconds is None:
+            continue
+        days = int((token.expires_wall_seconds - time.time()) // DAY_SECONDS)
+        if days < DAYS_ENOUGH:
+            ends = f"token {token.identity.name!r} " + (f"ends in {days} days" if days >= 0 else "has expired")
+            yield Finding("tokens", "warning", ends, "make a new one with headwater token create, and revoke it")
 
 
 def certificate(cert: str, key: str, hosts: str = "", public_url: str = "") -> Iterator[Finding]:
@@ -47,7 +87,7 @@ def certificate(cert: str, key: str, hosts: str = "", public_url: str = "") -> I
     called = _called(hosts, public_url)
     if called:
         yield _names(context, chain[0], called)
-    yield _chain(context, chain)
+    yield _certificate_chain(context, chain)
     yield _key_file(Path(key))
 
 
@@ -98,7 +138,7 @@ def _is_for(context: ssl.SSLContext, own: bytes, name: str) -> bool:
     return True
 
 
-def _chain(context: ssl.SSLContext, chain: list[bytes]) -> Finding:
+def _certificate_chain(context: ssl.SSLContext, chain: list[bytes]) -> Finding:
     """Check that each certificate in the file is confirmed by the next, up to an authority."""
     public = ssl.create_default_context()
     public.check_hostname = False

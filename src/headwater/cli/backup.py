@@ -13,8 +13,7 @@ from headwater.backup.manifest import Progress as BackupProgress
 from headwater.backup.restore import restore_backup
 from headwater.cli.commands import JSON, Verbs
 from headwater.cli.failures import fail
-from headwater.cli.printing import counted, say, size
-from headwater.cli.progress import Progress
+from headwater.cli.printing import Progress, counted, say, size
 from headwater.lake.ownership import LakeOwned
 from headwater.log.journal.files import JournalDamaged
 from headwater.storage.opening import open_store

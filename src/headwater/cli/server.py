@@ -1,4 +1,4 @@
-"""`headwater status`."""
+"""`headwater status` and `headwater flush`."""
 
 import json
 from typing import Any
@@ -7,8 +7,9 @@ import click
 
 from headwater.cli.commands import JSON, verb
 from headwater.cli.connecting import Server, connected
-from headwater.cli.printing import facts, size
-from headwater.cli.terminal import coloured
+from headwater.cli.printing import answer, coloured, facts, size, span
+
+FLUSH_SECONDS_MAX = 600.0
 
 
 @verb("headwater status", "headwater status --json | jq .lake")
@@ -73,14 +74,12 @@ def _shown(name: str, value: Any) -> str:
     return str(value)
 
 
-def span(seconds: float) -> str:
-    """Write an elapsed time for a person.
-
-    >>> span(42.5), span(3_700), span(200_000)
-    ('42 s', '1 h 1 min', '2 d 7 h')
-    """
-    whole = int(seconds)
-    for unit, length, smaller, small in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= length:
-            return f"{whole // length} {unit} {whole % length // small} {smaller}"
-    return f"{whole} s"
+@verb("headwater flush", "headwater flush --all-tables")
+@click.option("--all-tables", is_flag=True, help="Also write the table streams, which is otherwise minutes old.")
+@JSON
+@connected
+def flush(server: Server, all_tables: bool, as_json: bool) -> None:
+    """Write everything acknowledged so far to the lake."""
+    with server.admin(FLUSH_SECONDS_MAX) as admin:
+        positions = admin.flush(all_tables=all_tables)
+    answer(as_json, {"positions": positions}, f"Everything up to position {max(positions.values()):,} is in the lake.")

@@ -9,7 +9,7 @@ import click
 
 from headwater.cli.commands import JSON, Verbs
 from headwater.cli.connecting import Server, connected
-from headwater.cli.printing import columns, facts, json_list, page_of, printable, say
+from headwater.cli.printing import answer, columns, facts, json_list, page_of, printable
 
 
 @click.group(cls=Verbs, aliases={"make": "create"})
@@ -25,10 +25,11 @@ def bucket() -> None:
 def create(server: Server, bucket: str, exist_ok: bool, as_json: bool) -> None:
     """Create a bucket."""
     new = server.bucket(bucket).create(exist_ok=exist_ok)
-    if as_json:
-        click.echo(json.dumps({"bucket": bucket, "new": new}))
-    else:
-        say(f"Created bucket {bucket}." if new else f"Bucket {bucket} already exists.")
+    answer(
+        as_json,
+        {"bucket": bucket, "new": new},
+        f"Created bucket {bucket}." if new else f"Bucket {bucket} already exists.",
+    )
 
 
 @bucket.verb("headwater bucket ls", "headwater bucket ls team- --limit 20 --json")
@@ -67,7 +68,4 @@ def show(server: Server, bucket: str, as_json: bool) -> None:
 def rm(server: Server, bucket: str, as_json: bool) -> None:
     """Delete an empty bucket."""
     server.bucket(bucket).delete()
-    if as_json:
-        click.echo(json.dumps({"bucket": bucket, "deleted": True}))
-    else:
-        say(f"Deleted bucket {bucket}.")
+    answer(as_json, {"bucket": bucket, "deleted": True}, f"Deleted bucket {bucket}.")

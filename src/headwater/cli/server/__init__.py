@@ -1,1 +1,0 @@
-"""`headwater status` and `headwater flush`."""

@@ -1,1 +1,0 @@
-"""`headwater snapshot` and `headwater bootstrap`."""
