@@ -33,7 +33,7 @@ from headwater.log.jetstream.streams import LogRefused
 from headwater.log.journal.files import JournalDamaged
 from headwater.node.node import Node
 from headwater.settings import Mode, Settings, SettingsError
-from headwater.settings.modes import is_loopback
+from headwater.settings.fields import is_loopback
 from headwater.storage.store import KeyMissing, StoreFailed
 
 SWITCH_SECONDS = 0.0005

@@ -5,8 +5,7 @@ Each setting is described once, at its field: type, limits, unit, choices, defau
 """
 
 from headwater.settings.descriptions import RENAMED, SETTINGS, Setting
-from headwater.settings.fields import Settings
+from headwater.settings.fields import Mode, Settings
 from headwater.settings.loading import OTHER_VARIABLES, SettingsError, load
-from headwater.settings.modes import Mode
 
 __all__ = ["OTHER_VARIABLES", "RENAMED", "SETTINGS", "Mode", "Setting", "Settings", "SettingsError", "load"]

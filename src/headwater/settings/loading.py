@@ -14,8 +14,7 @@ import msgspec
 from headwater import compiled
 from headwater.secret_files import may_be_secret
 from headwater.settings.descriptions import ENVIRONMENT_PREFIX, RENAMED, SETTINGS, Setting
-from headwater.settings.fields import Settings
-from headwater.settings.modes import Mode, is_loopback
+from headwater.settings.fields import Mode, Settings, is_loopback
 
 CLIENT_VARIABLES = frozenset(
     {"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_TOKEN_FILE", "HEADWATER_CONTEXT", "HEADWATER_CONFIG"}
