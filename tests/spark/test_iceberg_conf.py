@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.spark.iceberg import JAR_VARIABLE, IcebergMissing, iceberg_conf
-from headwater.spark.session import session
+from headwater.spark.session import JAR_VARIABLE, IcebergMissing, iceberg_conf, session
 
 SERVER = "http://127.0.0.1:4437/"
 CATALOG = {

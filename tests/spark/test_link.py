@@ -23,8 +23,7 @@ from headwater.spark.failures import LinkFailed, LinkRefused, ScanBroken
 from headwater.spark.jobs.load.job import LoadConfig
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.replay import ReplayConfig
-from headwater.spark.link import Link, LinkSettings
-from headwater.spark.options.link import parse_link
+from headwater.spark.link import Link, LinkSettings, parse_link
 from headwater.spark.options.source import parse_source
 from headwater.testing import RunningServer
 

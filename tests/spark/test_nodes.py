@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 
 from headwater.client import ScanRange
 from headwater.spark.failures import LinkFailed, ScanBroken
-from headwater.spark.link import Link, LinkSettings
-from headwater.spark.options.link import parse_link
+from headwater.spark.link import Link, LinkSettings, parse_link
 from headwater.spark.options.values import OptionRefused
 from headwater.testing import RunningServer
 

@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from headwater.client import Admin, Client, RetryPolicy, ScanRange, Stream
 from headwater.client.settings import bearer
-from headwater.client.urls import join_urls, move_credentials, split_urls
+from headwater.client.urls import checked_urls, join_urls, move_credentials, split_urls
 from headwater.protocol import headers, offsets
 from headwater.protocol.refusals import Code
 from headwater.secret_files import may_be_secret
-from headwater.spark.certificates import tls_context
 from headwater.spark.failures import LinkFailed, LinkRefused, ScanBroken, translated
-from headwater.spark.incoming import Incoming
+from headwater.spark.options.values import OptionRefused, OptionValues, or_default
 
 PAUSE_SECONDS_MAX = 10.0
 """The longest pause, however long a server asks for: the settings limit the number of tries."""
@@ -302,6 +301,36 @@ def _unless_lapsed(renew: Callable[[], None]) -> bool:
     return True
 
 
+class Incoming:
+    """A response as a file that Arrow reads from."""
+
+    closed = False
+
+    def __init__(self, first: bytes, pieces: Iterator[bytes]) -> None:
+        self._rest = memoryview(first)
+        self._pieces = pieces
+
+    def read(self, size: int = -1) -> bytes:
+        found: list[memoryview] = []
+        while size:
+            if not self._rest:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    break
+                self._rest = memoryview(piece)
+            part = self._rest if size < 0 else self._rest[:size]
+            self._rest = self._rest[len(part) :]
+            found.append(part)
+            size -= len(part) if size > 0 else 0
+        return b"".join(found)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def _batches(incoming: Incoming) -> Iterator[pa.RecordBatch]:
     try:
         with translated():
@@ -317,10 +346,18 @@ def _table(answer: bytes) -> pa.Table:
 
 
 def verification(settings: LinkSettings) -> ssl.SSLContext | bool:
-    """The certificates to trust and to present on a connection with TLS."""
+    """The certificates to trust and to present, in the form that the HTTP client takes."""
+    if settings.url.startswith("http://"):
+        # Reading the certificates of this machine takes a tenth of a second, and every task makes a connection.
+        return False
     files = settings.tls_ca, settings.tls_cert, settings.tls_key
+    if files == (None, None, None):
+        return True
     try:
-        return tls_context(settings.url, *files)
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+        if settings.tls_cert is not None:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+        return context
     except OSError as error:
         if settings.tls_key is not None and may_be_secret(settings.tls_key):
             message = "The option tls.key names a file that does not exist; give its path, not the key itself."
@@ -338,4 +375,46 @@ def new_client(settings: LinkSettings, http: httpx2.Client) -> Client:
         retry=settings.retry,
         timeout_seconds=settings.timeout_seconds,
         http=http,
+    )
+
+
+# -- Options that the source and the sink share ------------------------------------------------------------------------
+
+
+_DEFAULTS = LinkSettings("")
+
+
+def parse_link(options: Mapping[str, str] | OptionValues) -> LinkSettings:
+    """The server's URL, credentials and retry settings."""
+    values = options if isinstance(options, OptionValues) else OptionValues(options)
+    url = values.text("url")
+    if url is None or not url.startswith(("http://", "https://")):
+        raise OptionRefused(f"Give the option url as http://host:port or https://host:port, not {url!r}.")
+    token, token_file = values.text("token"), values.text("tokenFile")
+    if token is not None and token_file is not None:
+        raise OptionRefused("The options token and tokenFile exclude each other; choose one.")
+    if token is not None:
+        try:
+            bearer(token)
+        except ValueError:
+            raise OptionRefused("The option token must be one word of printable ASCII, without 'Bearer'.") from None
+    cert, key = values.text("tls.cert"), values.text("tls.key")
+    if key is not None and cert is None:
+        raise OptionRefused("The option tls.key needs tls.cert, the certificate for the key.")
+    try:
+        urls, sent = checked_urls(url, values.with_prefix("header."))
+    except ValueError as error:
+        raise OptionRefused(f"The option url is wrong: {error}") from None
+    retry_ms, timeout_ms = values.number("retryIntervalMs"), values.number("requestTimeoutMs", 1)
+    return LinkSettings(
+        url=join_urls([one.rstrip("/") for one in urls]),
+        token=token,
+        token_file=token_file,
+        headers=tuple(sorted(sent.items())),
+        tls_ca=values.text("tls.ca"),
+        tls_cert=cert,
+        tls_key=key,
+        retries=or_default(values.number("retries"), _DEFAULTS.retries),
+        retry_interval_seconds=_DEFAULTS.retry_interval_seconds if retry_ms is None else retry_ms / 1000,
+        timeout_seconds=_DEFAULTS.timeout_seconds if timeout_ms is None else timeout_ms / 1000,
     )

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -20,10 +23,11 @@ from pyspark.sql.types import (
 
 from headwater.lake.format import SCHEMA
 from headwater.protocol.content_types import is_json
-from headwater.spark.arrow_schemas import arrow_schema
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.options.values import OptionRefused
 
+_OPTIONS: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+"""Before 4.2 times are always in UTC."""
 MESSAGE = "message"
 SNAPSHOT = "snapshot"
 BATCH_ROWS = 32_768
@@ -36,6 +40,11 @@ _TYPES: dict[pa.DataType, DataType] = {
     pa.timestamp("us", tz="UTC"): TimestampType(),
     pa.binary(): BinaryType(),
 }
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema of a Spark schema, with times in UTC."""
+    return to_arrow_schema(schema, **_OPTIONS)
 
 
 def lake_columns(names: Sequence[str]) -> list[StructField]:

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from headwater.spark.link import LinkSettings
+from headwater.spark.link import LinkSettings, parse_link
 from headwater.spark.options.boundaries import LogPosition, StreamOffsets
-from headwater.spark.options.link import parse_link
 from headwater.spark.options.source import Selection, SourceOptions, parse_source
 from headwater.spark.options.values import OptionRefused, OptionValues
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from headwater.spark.failures import NO_RIGHT, LinkFailed, LinkRefused
 from headwater.spark.jobs.report import JobFailed
-from headwater.spark.link import Link, LinkSettings
-from headwater.spark.options.link import parse_link
+from headwater.spark.link import Link, LinkSettings, parse_link
 from headwater.spark.options.source import Selection, SourceOptions, parse_source
 from headwater.spark.options.values import OptionRefused, OptionValues
 

@@ -6,8 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 from headwater.protocol import content_types
 from headwater.protocol.limits import APPEND_BYTES_MAX, MESSAGES_PER_APPEND_MAX, NUMBER_MAX, PRODUCER_ID_BYTES_MAX
-from headwater.spark.link import LinkSettings
-from headwater.spark.options.link import parse_link
+from headwater.spark.link import LinkSettings, parse_link
 from headwater.spark.options.values import OptionRefused, OptionValues
 
 APPEND_BYTES = 1024 * 1024

@@ -8,9 +8,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from headwater.lake.format import SCHEMA
 from headwater.protocol.limits import SILENCE_SECONDS_MAX, SILENCE_SECONDS_MIN
 from headwater.protocol.names import LEDGER_BUCKET
-from headwater.spark.link import LinkSettings
+from headwater.spark.link import LinkSettings, parse_link
 from headwater.spark.options.boundaries import Boundary, LogPosition, StreamOffsets, full_name, parse_boundary
-from headwater.spark.options.link import parse_link
 from headwater.spark.options.values import OptionRefused, OptionValues, or_default
 
 MIB = 1024 * 1024

@@ -21,10 +21,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from headwater.spark.arrow_schemas import arrow_schema
 from headwater.spark.jobs.export.files import FileRules
 from headwater.spark.jobs.export.shape import PARTITIONS
 from headwater.spark.jobs.report import JobFailed
+from headwater.spark.schemas import arrow_schema
 
 FORMATS = ("parquet", "delta", "iceberg")
 

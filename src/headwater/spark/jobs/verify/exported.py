@@ -17,12 +17,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, VariantType
 
-from headwater.spark.arrow_schemas import arrow_schema
 from headwater.spark.jobs.export.files import DAY_US, day_of, fitted
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import TableFile
 from headwater.spark.jobs.verify.rows import DIGESTS_DDL, FLAW, NEEDED, digests
-from headwater.spark.schemas import lake_columns
+from headwater.spark.schemas import arrow_schema, lake_columns
 from headwater.storage.opening import open_table_store
 
 FILES_PER_TASK = 4
