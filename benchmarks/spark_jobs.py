@@ -14,7 +14,7 @@ from benchmarks.spark_data import NOTHING, Filled, Known, fill
 from benchmarks.spark_reads import BUCKET, measure
 from benchmarks.spark_scenes import HOT, Contender, Rig, Scale, Scene, Stopwatch
 from benchmarks.workloads import Sample
-from headwater.spark.jobs.compact import job as compact
+from headwater.spark.jobs import compact
 from headwater.spark.jobs.export import job as export
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.snapshot import folds

@@ -21,7 +21,7 @@ from headwater.backup.restore import restore_backup
 from headwater.spark.failures import LogChanged
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
-from headwater.spark.source.lake.catalogs import lake_url, open_lake
+from headwater.spark.source.lake.plan import lake_url, open_lake
 from headwater.spark.source.lake.stream import LakeStream
 from headwater.spark.source.live.stream import LiveStream
 from headwater.storage.folder import FolderStore

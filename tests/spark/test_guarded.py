@@ -10,13 +10,12 @@ from pyspark.sql import functions as F
 
 from headwater.client import Client
 from headwater.spark.failures import LinkRefused
-from headwater.spark.jobs.compact import job as compact
+from headwater.spark.jobs import compact, usage
 from headwater.spark.jobs.export import job as export
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.jobs.snapshot import job as snapshot
 from headwater.spark.jobs.snapshot.folds import reducer
-from headwater.spark.jobs.usage import job as usage
 from headwater.spark.jobs.verify import job as verify
 from headwater.spark.link import Link, LinkSettings
 

@@ -20,7 +20,7 @@ from headwater.client import Admin, ScanRange
 from headwater.lake.format import SCHEMA
 from headwater.spark import link as module
 from headwater.spark.failures import LinkFailed, LinkRefused, ScanBroken
-from headwater.spark.jobs.load.job import LoadConfig
+from headwater.spark.jobs.load import LoadConfig
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.replay import ReplayConfig
 from headwater.spark.link import Link, LinkSettings, parse_link

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from headwater.spark.link import LinkSettings, parse_link
-from headwater.spark.options.boundaries import LogPosition, StreamOffsets
-from headwater.spark.options.source import Selection, SourceOptions, parse_source
+from headwater.spark.options.source import LogPosition, Selection, SourceOptions, StreamOffsets, parse_source
 from headwater.spark.options.values import OptionRefused, OptionValues
 
 URL = "http://127.0.0.1:4437"

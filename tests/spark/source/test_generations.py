@@ -12,12 +12,11 @@ from headwater.client import Client
 from headwater.spark.failures import LogChanged
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
-from headwater.spark.source.filters import NO_CONDITIONS
-from headwater.spark.source.lake.catalogs import lake_url, open_lake
+from headwater.spark.source.filters import NO_CONDITIONS, RowQuery
+from headwater.spark.source.lake.plan import lake_url, open_lake
 from headwater.spark.source.lake.stream import LakeStream
 from headwater.spark.source.live.reader import LiveReader
 from headwater.spark.source.live.stream import LiveStream
-from headwater.spark.source.row_query import RowQuery
 from headwater.storage.folder import FolderStore
 from headwater.testing import running_server
 

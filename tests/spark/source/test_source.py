@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
 from headwater.spark.options.values import OptionRefused
-from headwater.spark.source.lake.catalogs import LakeUnusable
+from headwater.spark.source.lake.plan import LakeUnusable
 from headwater.spark.source.source import BatchReader, Headwater, PushdownReader, choose_lake
 from headwater.spark.source.streaming import StreamReader
 from headwater.testing import RunningServer, running_server

@@ -2,7 +2,7 @@
 
 import gc
 
-from headwater.spark.source.worker_memory import keep_imports
+from headwater.spark.source.source import keep_imports
 
 
 def test_what_is_loaded_is_exempt_from_collection_once() -> None:

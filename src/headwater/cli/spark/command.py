@@ -147,7 +147,7 @@ def compact(
     behind, or to move the work to a cluster.
     """
     from headwater.lake.compaction.planning import REWRITE_LIMITS  # noqa: PLC0415
-    from headwater.spark.jobs.compact.job import CompactConfig, prepare, run  # noqa: PLC0415
+    from headwater.spark.jobs.compact import CompactConfig, prepare, run  # noqa: PLC0415
     from headwater.spark.jobs.origin import link_settings  # noqa: PLC0415
 
     limits = REWRITE_LIMITS._replace(bytes_max=rewrite_mib * MIB)
@@ -215,7 +215,7 @@ def load(**options: Any) -> Job[Any]:
     PATHS are files, folders or glob patterns. Expressions are Spark SQL over the columns of the files. A run may be
     killed at any time and started again; the next run loads files that were added since.
     """
-    from headwater.spark.jobs.load.job import LoadConfig, prepare, run  # noqa: PLC0415
+    from headwater.spark.jobs.load import LoadConfig, prepare, run  # noqa: PLC0415
 
     return Job(prepare, run, LoadConfig(**options))
 
@@ -318,7 +318,7 @@ def report(*, origin: "Origin", **rest: Any) -> Job[Any]:
 
     Writes two Parquet tables, one row per stream and one per window of time, and a self-contained HTML page.
     """
-    from headwater.spark.jobs.usage.job import UsageConfig, prepare, run  # noqa: PLC0415
+    from headwater.spark.jobs.usage import UsageConfig, prepare, run  # noqa: PLC0415
 
     return Job(prepare, run, UsageConfig(origin, **rest))
 

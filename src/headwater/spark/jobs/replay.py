@@ -15,10 +15,16 @@ from headwater.lake.format import split_name
 from headwater.protocol import content_types
 from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.jobs.origin import Origin, describe_selected
-from headwater.spark.jobs.paths import spark_path
-from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
-from headwater.spark.jobs.report import Fact, JobFailed, Report
-from headwater.spark.jobs.target import check_sink_options
+from headwater.spark.jobs.report import (
+    BATCH_BYTES,
+    Fact,
+    JobFailed,
+    Report,
+    check_sink_options,
+    finish,
+    spark_path,
+    start_at_earliest,
+)
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
 from headwater.spark.sink.chunks import CHUNKS

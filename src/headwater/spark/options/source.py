@@ -1,16 +1,99 @@
 """The options of the source, parsed once and checked together; small, and safe to send to executors."""
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from headwater.lake.format import SCHEMA
+from headwater.protocol import offsets
 from headwater.protocol.limits import SILENCE_SECONDS_MAX, SILENCE_SECONDS_MIN
-from headwater.protocol.names import LEDGER_BUCKET
+from headwater.protocol.names import DEFAULT_BUCKET, LEDGER_BUCKET
 from headwater.spark.link import LinkSettings, parse_link
-from headwater.spark.options.boundaries import Boundary, LogPosition, StreamOffsets, full_name, parse_boundary
 from headwater.spark.options.values import OptionRefused, OptionValues, or_default
+from headwater.spark.positions import SHARD
+
+# -- Where a read starts and ends: a word, offsets of streams, or a position in the log --------------------------------
+
+
+Edge = Literal["earliest", "latest"]
+EDGES: dict[str, Edge] = {"earliest": "earliest", "-1": "earliest", "latest": "latest", "now": "latest"}
+
+
+class LogPosition(NamedTuple):
+    """A position in the log; it covers all streams."""
+
+    position: int
+
+
+class StreamOffsets(NamedTuple):
+    """An offset, or an edge, for each of some streams, keyed by full name."""
+
+    streams: dict[str, int | Edge]
+
+
+Boundary = Edge | LogPosition | StreamOffsets
+
+
+def parse_boundary(values: OptionValues, option: str, bucket: str | None) -> Boundary | None:
+    """The boundary that an option names, or None if it is absent. Stream names are full, or relative to `bucket`."""
+    text = values.text(option)
+    if text is None:
+        return None
+    edge = EDGES.get(text.strip().lower())
+    if edge is not None:
+        return edge
+    forms = f'earliest, latest, {{"stream": offset}} or {{"shards": {{"{SHARD}": position}}}}'
+    malformed = OptionRefused(f"The option {option} must be {forms}, not {text!r}.")
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        raise malformed from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise malformed
+    shards = parsed.get("shards")
+    if isinstance(shards, dict):
+        if set(shards) != {SHARD} or not _is_offset(shards[SHARD]):
+            raise OptionRefused(f"The option {option} must give a position for shard {SHARD}, which is the only shard.")
+        return LogPosition(shards[SHARD])
+    streams: dict[str, int | Edge] = {}
+    for name, value in parsed.items():
+        offset = _offset(value)
+        if offset is None:
+            raise malformed
+        streams[full_name(name, bucket)] = offset
+    return StreamOffsets(streams)
+
+
+def _offset(value: object) -> int | Edge | None:
+    if isinstance(value, str):
+        # Either the server's printed form or a plain number.
+        number = offsets.parse(value) if "_" in value else int(value) if value.isascii() and value.isdigit() else None
+        return EDGES.get(value.lower()) or (number if _is_offset(number) else None)
+    if _is_offset(value):
+        assert isinstance(value, int)
+        return value
+    return "earliest" if value == -1 else None
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def full_name(name: str, bucket: str | None) -> str:
+    """The full name of a stream: in `bucket` if one is given, otherwise as it is, or in the default bucket.
+
+    >>> full_name("notes", "team"), full_name("team/notes", None), full_name("notes", None)
+    ('team/notes', 'team/notes', '_default/notes')
+    """
+    if bucket is not None:
+        return f"{bucket}/{name}"
+    return name if "/" in name else f"{DEFAULT_BUCKET}/{name}"
+
+
+# -- All options -------------------------------------------------------------------------------------------------------
+
 
 MIB = 1024 * 1024
 PARTITION_BYTES = 128 * MIB
@@ -280,3 +363,28 @@ def _refuse_contradictions(options: SourceOptions) -> None:
         for name in boundary.streams if isinstance(boundary, StreamOffsets) else ():
             if not options.selection.has(name):
                 raise OptionRefused(f"An offset is given for the stream {name!r}, which is not among those selected.")
+
+
+# -- Lost data ---------------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+
+class DataLost(Exception):
+    """Data that a read needs no longer exists; the message is one sentence that says what, and what to do."""
+
+
+def report_loss(options: SourceOptions, what: str) -> None:
+    """Raise DataLost, or log a warning and continue, depending on failOnDataLoss."""
+    if options.fail_on_data_loss:
+        raise DataLost(f"{what}; set failOnDataLoss=false to continue without it, or start a new query.")
+    log.warning("%s; the read continues without it.", what)
+
+
+def trimmed(stream: str, offset: int, start: int) -> DataLost:
+    """The error for a stream that was trimmed beyond the point that was read."""
+    return DataLost(
+        f"The stream {stream!r} was trimmed up to offset {start}, but was read only up to {offset}; "
+        "set onTrimmed=skip or onTrimmed=bootstrap, or start a new query."
+    )

@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 
 from headwater.lake.format import SCHEMA
 from headwater.lake.scanning import EVER
+from headwater.spark.options.source import Selection
 from headwater.spark.options.values import microseconds
 
 LOWEST = -(2**63)
@@ -192,3 +193,25 @@ def _number(value: Any) -> int | None:
         return microseconds(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and LOWEST <= value <= EVER else None
+
+
+# -- What a task returns -----------------------------------------------------------------------------------------------
+
+
+class RowQuery(NamedTuple):
+    """The columns to return, the selected streams, and the filters that Spark pushed down."""
+
+    columns: frozenset[str]
+    selection: Selection
+    conditions: Conditions
+
+    def columns_with(self, more: frozenset[str]) -> list[str]:
+        """The columns to read: those returned, those that conditions check, and `more`; in the lake's order."""
+        needed = self.columns | self.conditions.columns | more
+        return [name for name in SCHEMA.names if name in needed]
+
+    def matching_names(self, table: pa.Table) -> pa.Table:
+        """The rows whose streams are selected; each distinct name is tested once."""
+        names = pc.binary_join_element_wise(table["bucket"], table["stream"], "/")
+        selected = [name for name in pc.unique(names).to_pylist() if self.selection.has(name)]
+        return table.filter(pc.is_in(names, value_set=pa.array(selected, pa.string())))

@@ -4,8 +4,10 @@ Spark pickles readers and sends them to executors, so they hold only options; th
 use. Each partition knows whether it is read from the lake or from the server.
 """
 
+import gc
 import logging
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 
 import pyarrow as pa
@@ -24,21 +26,25 @@ from pyspark.sql.types import StructType
 from headwater.lake.catalog import CatalogReader
 from headwater.lake.scanning import EVER
 from headwater.spark.link import Link
-from headwater.spark.options.boundaries import LogPosition, StreamOffsets
-from headwater.spark.options.source import SourceOptions, parse_source
+from headwater.spark.options.source import LogPosition, SourceOptions, StreamOffsets, parse_source
 from headwater.spark.options.values import OptionRefused
 from headwater.spark.positions import position_in
 from headwater.spark.schemas import SourceSchema
 from headwater.spark.sink.sink import batch_writer, stream_writer
-from headwater.spark.source.filters import NO_CONDITIONS, Conditions, accept
-from headwater.spark.source.lake.catalogs import LakeUnusable, heading_up_to, lake_url, open_lake
-from headwater.spark.source.lake.leases import renewing, take_lease
-from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
+from headwater.spark.source.filters import NO_CONDITIONS, Conditions, RowQuery, accept
+from headwater.spark.source.lake.keeping import renewing, take_lease
+from headwater.spark.source.lake.plan import (
+    LakePartition,
+    LakePlanner,
+    LakeUnusable,
+    heading_up_to,
+    lake_url,
+    open_lake,
+    row_filter_for,
+)
 from headwater.spark.source.lake.reader import read_lake
 from headwater.spark.source.live.plan import LivePartition, batch_ranges, describe, pack_ranges
 from headwater.spark.source.live.reader import LiveReader
-from headwater.spark.source.row_query import RowQuery
-from headwater.spark.source.worker_memory import keep_imports
 from headwater.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -166,3 +172,13 @@ class PushdownReader(BatchReader):
         columns = SourceSchema(self._options).columns
         self._pushed, left = accept(filters, columns, never_null=not self._options.bootstraps)
         return iter(left)
+
+
+@cache
+def keep_imports() -> None:
+    """Exempt what this process has loaded from garbage collection, once.
+
+    Spark collects garbage after every task. To look through the modules of Spark and of this package takes 50 ms of CPU
+    time, as much as to read half a million rows of two columns.
+    """
+    gc.freeze()

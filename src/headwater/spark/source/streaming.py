@@ -18,8 +18,8 @@ from headwater.spark.link import Link
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.source.filters import NO_CONDITIONS
 from headwater.spark.source.lake.stream import LakeStream
-from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.spark.source.live.stream import LiveStream
+from headwater.spark.source.portions import UNLIMITED, TriggerLimits
 from headwater.spark.source.source import choose_lake, read_partition
 
 

@@ -2,8 +2,7 @@
 
 from headwater.lake.catalog import Catalog, read_catalog, read_forks, read_tombstones
 from headwater.lake.compaction.rewriting import Cuts, Keep
-from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
-from headwater.spark.jobs.compact.task import carry_out
+from headwater.spark.jobs.compact import Dead, carry_out, plan_rewrites
 from headwater.spark.link import Link
 from headwater.storage.opening import open_store
 

@@ -11,10 +11,8 @@ from headwater.lake.compaction.planning import Rewrite
 from headwater.lake.compaction.rewriting import Cuts, Keep
 from headwater.lake.scanning import EVER
 from headwater.lake.verify.verifier import Verifier
-from headwater.spark.jobs.compact import job as compact
-from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_consumer
-from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
-from headwater.spark.jobs.compact.task import Outcome, carry_out
+from headwater.spark.jobs import compact
+from headwater.spark.jobs.compact import CompactConfig, Dead, Outcome, Tally, carry_out, lowest_consumer, plan_rewrites
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkSettings
 from headwater.storage.opening import open_store

@@ -18,8 +18,7 @@ from headwater.lake.verify.verifier import Verifier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.limits import PIN_DEADLINE_US
 from headwater.spark.failures import LinkRefused
-from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
-from headwater.spark.jobs.compact.task import Outcome, carry_out
+from headwater.spark.jobs.compact import Dead, Outcome, carry_out, plan_rewrites
 from headwater.streams import forking
 from headwater.streams.ancestry import Ancestry
 from headwater.streams.commands import Command, Delete, Paid, Publication, SwapSegments, Unpin

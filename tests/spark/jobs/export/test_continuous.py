@@ -18,8 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.cli import main
 from headwater.spark.jobs.export import job as export
-from headwater.spark.jobs.export.batches import Exporter, Stopped
-from headwater.spark.jobs.export.job import ExportConfig
+from headwater.spark.jobs.export.job import ExportConfig, Exporter, Stopped
 from headwater.spark.jobs.export.ledger import CHECKPOINT
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed

@@ -8,12 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from headwater.spark.jobs.export.audit import AuditTally
-from headwater.spark.jobs.export.files import FileLimits, FileRules, by_day_and_bucket, write_files
+from headwater.spark.jobs.export.files import AuditTally, FileLimits, FileRules, by_day_and_bucket, write_files
 from headwater.spark.jobs.export.parquet import ParquetTable, folder
 from headwater.spark.jobs.export.tables import TableOptions
-from headwater.spark.jobs.paths import open_location
-from headwater.spark.jobs.report import JobFailed
+from headwater.spark.jobs.report import JobFailed, open_location
 
 from .exported_rows import NULLABLE, rows_of, together
 

@@ -12,10 +12,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.spark.jobs.export.batches import Exporter, write_batch
 from headwater.spark.jobs.export.delta import DeltaExport
 from headwater.spark.jobs.export.iceberg import CATALOG_FILE, open_catalog
-from headwater.spark.jobs.export.job import open_table
+from headwater.spark.jobs.export.job import Exporter, open_table, write_batch
 from headwater.spark.jobs.export.ledger import IDENTITY_KEY, check_query, claim, staged_stem
 from headwater.spark.jobs.export.parquet import ParquetTable
 from headwater.spark.jobs.export.shape import Shape

@@ -14,8 +14,7 @@ from headwater.spark.jobs.export import job as export
 from headwater.spark.jobs.export.iceberg import IcebergExport, open_catalog
 from headwater.spark.jobs.export.job import ExportConfig
 from headwater.spark.jobs.export.ledger import Columns, all_columns, change_columns, claim
-from headwater.spark.jobs.export.shape import Shape
-from headwater.spark.jobs.export.widening import check_widening
+from headwater.spark.jobs.export.shape import Shape, check_widening
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.jobs.verify import job as verify

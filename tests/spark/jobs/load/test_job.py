@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.cli import main
 from headwater.client import Client
-from headwater.spark.jobs.load.job import LoadConfig, run
-from headwater.spark.jobs.load.ledger import File, Ledger, Round
+from headwater.spark.jobs.load import File, Ledger, LoadConfig, Round, run
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer, running_server

@@ -7,8 +7,7 @@ from typing import Any
 from headwater.client import Client
 from headwater.spark.jobs.snapshot.folds import reducer
 from headwater.spark.jobs.snapshot.plan import Pending, choose, pending_rows
-from headwater.spark.jobs.snapshot.store import SnapshotStore
-from headwater.spark.jobs.snapshot.task import SLICE_STREAMS, Folder, fold_live
+from headwater.spark.jobs.snapshot.task import SLICE_STREAMS, Folder, SnapshotStore, fold_live
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer
 

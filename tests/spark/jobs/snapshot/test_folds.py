@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spark.jobs.snapshot.folds import Reducer, advance, fold, reducer, result_of
-from headwater.spark.jobs.snapshot.reducers import Unfoldable
+from headwater.spark.jobs.snapshot.folds import Reducer, Unfoldable, advance, fold, reducer, result_of
 
 PATCH, COUNT, STATE = reducer("merge-patch"), reducer("counter"), reducer("state-protocol")
 NEWEST = reducer("last-write-wins", key="id")

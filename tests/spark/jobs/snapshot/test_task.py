@@ -10,8 +10,7 @@ from headwater.client import Client, OffsetTrimmed, ScanRange
 from headwater.protocol.content_types import is_json
 from headwater.spark.jobs.snapshot.folds import reducer
 from headwater.spark.jobs.snapshot.plan import Pending, choose, pending_rows
-from headwater.spark.jobs.snapshot.store import SnapshotStore
-from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, fold_live, fold_sorted
+from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, SnapshotStore, fold_live, fold_sorted
 from headwater.spark.link import Link
 from headwater.testing import RunningServer
 

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.spark.jobs import usage
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed
-from headwater.spark.jobs.usage import measures
-from headwater.spark.jobs.usage.job import UsageConfig, run
+from headwater.spark.jobs.usage import UsageConfig, run
 from headwater.testing import RunningServer
 
 from ..export.exported_rows import append, rows_of, together
@@ -30,21 +30,21 @@ def test_measures_are_those_of_the_rows(spark: SparkSession) -> None:
     rows = together(
         times(rows_of("a/x", [b"1", b"22", b"333"]), 0, 10, 1000), times(rows_of("b/y", [b"4444", b"5"]), 5, 5)
     )
-    events = measures.events(spark.createDataFrame(rows), None)
-    totals = measures.totals(events)
+    events = usage.as_events(spark.createDataFrame(rows), None)
+    totals = usage.measure_totals(events)
     assert (totals["streams"], totals["messages"], totals["bytes"]) == (2, 5, 11)
     assert (totals["first_at"], totals["last_at"]) == (NOON, NOON + timedelta(seconds=1000))
     assert (totals["bytes_p50"], totals["delay_p50"], totals["delay_p99"]) == (2, 10, 990)
-    windows = measures.windows(events, 600).toArrow().to_pylist()
+    windows = usage.measure_windows(events, 600).toArrow().to_pylist()
     assert [(row["begins"], row["messages"], row["bytes"], row["streams"]) for row in windows] == [
         (NOON, 4, 8, 2),
         (NOON + timedelta(seconds=600), 1, 3, 1),
     ]
-    streams = measures.streams(events, 300)
+    streams = usage.measure_streams(events, 300)
     found = {row["stream"]: row for row in streams.collect()}
     assert (found["x"]["sessions"], found["x"]["longest_session"], found["x"]["largest"]) == (2, 10.0, 3)
     assert (found["y"]["sessions"], found["y"]["longest_session"], found["y"]["delay_p50"]) == (1, 0.0, 0.0)
-    assert measures.shares(streams, "bucket", 1) == [{"bucket": "a", "streams": 1, "messages": 3, "bytes": 6}]
+    assert usage.shares(streams, "bucket", 1) == [{"bucket": "a", "streams": 1, "messages": 3, "bytes": 6}]
 
 
 def test_the_time_of_an_event_may_be_a_text_or_a_number(spark: SparkSession) -> None:
@@ -60,10 +60,10 @@ def test_the_time_of_an_event_may_be_a_text_or_a_number(spark: SparkSession) -> 
         b"\xff",
     ]
     rows = times(rows_of("a/x", payloads), *[0] * len(payloads))
-    delays = measures.events(spark.createDataFrame(rows), "at").collect()
+    delays = usage.as_events(spark.createDataFrame(rows), "at").collect()
     assert [row["delay"] for row in delays] == [pytest.approx(1.0)] * 5 + [None] * 3
     nested = times(rows_of("a/x", [b'{"a":{"b":%d}}' % second]), 2)
-    assert measures.events(spark.createDataFrame(nested), "$.a.b").collect()[0]["delay"] == 2.0
+    assert usage.as_events(spark.createDataFrame(nested), "$.a.b").collect()[0]["delay"] == 2.0
 
 
 def test_a_report_is_a_page_and_two_tables_and_replaces_an_earlier_one(

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.spark.jobs.usage.measures import WINDOWS_MAX, step_for
-from headwater.spark.jobs.usage.page import render
+from headwater.spark.jobs.usage import WINDOWS_MAX, render, step_for
 
 NOON = datetime(2025, 11, 16, 12, tzinfo=UTC)
 STEP_SECONDS = 900

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headwater.spark.source.lake.stream import LakeStream
-from headwater.spark.source.limits import UNLIMITED, TriggerLimits
+from headwater.spark.source.portions import UNLIMITED, TriggerLimits
 
 from .small_lakes import Row, SmallLake, options, rows, tables
 

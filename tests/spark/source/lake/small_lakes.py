@@ -14,11 +14,10 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.spark.failures import other_log
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection, SourceOptions, parse_source
-from headwater.spark.source.filters import NO_CONDITIONS, Conditions
-from headwater.spark.source.lake import worker_cache
+from headwater.spark.source.filters import NO_CONDITIONS, Conditions, RowQuery
+from headwater.spark.source.lake import reader
 from headwater.spark.source.lake.plan import LakePartition
 from headwater.spark.source.lake.reader import read_lake
-from headwater.spark.source.row_query import RowQuery
 from headwater.storage.store import Store
 from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done
@@ -124,8 +123,8 @@ def opened(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
         assert url == lake.store.url
         return lake.store
 
-    monkeypatch.setattr(worker_cache, "store", store)
-    for cached in (worker_cache.footer, worker_cache.inherited, worker_cache._tombstones):
+    monkeypatch.setattr(reader, "cached_store", store)
+    for cached in (reader.cached_footer, reader.cached_inheritance, reader._cached_tombstones):
         cached.cache_clear()
     return lake
 

@@ -16,10 +16,9 @@ from headwater.protocol.limits import CONSUMER_IDLE_US, SECOND_US
 from headwater.protocol.refusals import Code
 from headwater.spark.failures import LinkRefused
 from headwater.spark.link import Link, LinkSettings
-from headwater.spark.source.data_loss import DataLost
-from headwater.spark.source.lake import checkpoints
-from headwater.spark.source.lake.checkpoints import is_temporary
-from headwater.spark.source.lake.registrar import AD_HOC_SILENCE_SECONDS, Registrar
+from headwater.spark.options.source import DataLost
+from headwater.spark.source.lake import keeping as checkpoints
+from headwater.spark.source.lake.keeping import AD_HOC_SILENCE_SECONDS, Registrar, is_temporary
 from headwater.streams.commands import Delete
 from headwater.testing import RunningServer
 

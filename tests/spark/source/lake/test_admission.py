@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from headwater.lake.scanning import EVER, RowFilter
 from headwater.spark.options.source import Selection
-from headwater.spark.source.lake import admission as lake_admission
-from headwater.spark.source.lake.admission import LakeAdmission, groups
-from headwater.spark.source.limits import UNLIMITED, TriggerLimits
+from headwater.spark.source.lake import stream as lake_admission
+from headwater.spark.source.lake.stream import LakeAdmission, groups
+from headwater.spark.source.portions import UNLIMITED, TriggerLimits
 
 from ....node.lake.small_lake import Chance
 from .small_lakes import Row, SmallLake, opened, small_lake, stored

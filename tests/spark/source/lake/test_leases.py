@@ -13,8 +13,8 @@ from headwater.protocol.limits import LEASES_MAX
 from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
-from headwater.spark.source.lake import leases
-from headwater.spark.source.lake.leases import renewing, take_lease
+from headwater.spark.source.lake import keeping as leases
+from headwater.spark.source.lake.keeping import renewing, take_lease
 from headwater.spark.source.lake.plan import LakePartition
 from headwater.spark.source.source import BatchReader
 from headwater.testing import RunningServer, running_server

@@ -13,9 +13,16 @@ from headwater.lake.scanning import EVER, RowFilter
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
 from headwater.spark.source.filters import Bounds, Conditions
-from headwater.spark.source.lake.catalogs import LakeUnusable, heading_up_to, newest_heading, open_lake
-from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
-from headwater.spark.source.packing import pack, share
+from headwater.spark.source.lake.plan import (
+    LakePartition,
+    LakePlanner,
+    LakeUnusable,
+    heading_up_to,
+    newest_heading,
+    open_lake,
+    row_filter_for,
+)
+from headwater.spark.source.portions import pack, share
 from headwater.streams.commands import Delete
 from headwater.testing import RunningServer
 

@@ -13,8 +13,7 @@ from headwater.lake.segments.reader import Footer, Read, SegmentDamaged, read_gr
 from headwater.spark.options.source import Selection
 from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
 from headwater.spark.source.lake import reader as lake_reader
-from headwater.spark.source.lake.catalogs import LakeUnusable
-from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
+from headwater.spark.source.lake.plan import LakePartition, LakePlanner, LakeUnusable, row_filter_for
 from headwater.spark.source.lake.reader import narrowed
 from headwater.streams.commands import Delete
 from headwater.testing.faulty_store import Fault

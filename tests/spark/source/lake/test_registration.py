@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from headwater.protocol.limits import CONSUMER_IDLE_US, SECOND_US
-from headwater.spark.source.data_loss import DataLost
+from headwater.spark.options.source import DataLost
 from headwater.spark.source.lake.stream import REGISTER_SECONDS, LakeOffset, LakeStream
-from headwater.spark.source.limits import TriggerLimits
+from headwater.spark.source.portions import TriggerLimits
 from headwater.streams.commands import Delete
 from headwater.streams.registrations import DropConsumer
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.spark.source.lake.catalogs import LakeUnusable
+from headwater.spark.source.lake.plan import LakeUnusable
 from headwater.spark.source.lake.stream import LakeStream, parse_offset
-from headwater.spark.source.limits import UNLIMITED, TriggerLimits
+from headwater.spark.source.portions import UNLIMITED, TriggerLimits
 
 from ....node.lake.small_lake import Chance
 from .lake_queries import Clock, batches, read, registered, stream

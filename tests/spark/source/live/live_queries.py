@@ -7,13 +7,11 @@ from typing import Any
 from headwater.spark.link import Link
 from headwater.spark.options.source import SourceOptions, parse_source
 from headwater.spark.schemas import SourceSchema
-from headwater.spark.source.filters import NO_CONDITIONS
-from headwater.spark.source.limits import UNLIMITED, TriggerLimits
-from headwater.spark.source.live.admission import LiveAdmission
+from headwater.spark.source.filters import NO_CONDITIONS, RowQuery
 from headwater.spark.source.live.plan import LivePartition
 from headwater.spark.source.live.reader import SCAN_RANGES, LiveReader
-from headwater.spark.source.live.stream import LiveStream
-from headwater.spark.source.row_query import RowQuery
+from headwater.spark.source.live.stream import LiveAdmission, LiveStream
+from headwater.spark.source.portions import UNLIMITED, TriggerLimits
 
 Found = list[tuple[str, bytes]]
 

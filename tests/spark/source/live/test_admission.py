@@ -1,8 +1,8 @@
 """Admission control for live streams: batches are within their limits, and streams take turns."""
 
 from headwater.spark.link import Link
-from headwater.spark.source.limits import TriggerLimits
-from headwater.spark.source.live.admission import LiveAdmission, Pending
+from headwater.spark.source.live.stream import LiveAdmission, Pending
+from headwater.spark.source.portions import TriggerLimits
 
 from ...streams import Streams
 from .live_queries import LiveQuery

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.lake.scanning import EVER
-from headwater.spark.options.source import SourceOptions, parse_source
-from headwater.spark.source.data_loss import DataLost
+from headwater.spark.options.source import DataLost, SourceOptions, parse_source
 from headwater.spark.source.filters import Bounds, Conditions
 from headwater.spark.source.live.plan import (
     STREAM_BYTES,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from headwater.spark.link import Link
-from headwater.spark.source.data_loss import DataLost
-from headwater.spark.source.limits import TriggerLimits
+from headwater.spark.options.source import DataLost
 from headwater.spark.source.live.plan import LiveRefused
 from headwater.spark.source.live.stream import parse_offset
+from headwater.spark.source.portions import TriggerLimits
 
 from ...streams import Streams
 from .live_queries import LiveQuery

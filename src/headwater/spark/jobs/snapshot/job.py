@@ -28,8 +28,7 @@ from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.snapshot.folds import Reducer
 from headwater.spark.jobs.snapshot.plan import Chosen, choose, packed, pending_rows, split
-from headwater.spark.jobs.snapshot.store import SnapshotStore
-from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, TaskResult, fold_live, fold_sorted
+from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, SnapshotStore, TaskResult, fold_live, fold_sorted
 from headwater.spark.link import Link, LinkSettings, Log
 from headwater.spark.options.source import SourceOptions
 from headwater.storage.opening import open_store

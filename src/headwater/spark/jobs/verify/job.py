@@ -15,12 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.spark.jobs.origin import Origin, find_lake
-from headwater.spark.jobs.paths import spark_path
-from headwater.spark.jobs.report import Fact, JobFailed, Report
-from headwater.spark.jobs.verify.differences import differences
-from headwater.spark.jobs.verify.export import Export, open_export
-from headwater.spark.jobs.verify.exported import export_rows
-from headwater.spark.jobs.verify.judging import Finding, Side, findings, together
+from headwater.spark.jobs.report import Fact, JobFailed, Report, spark_path
+from headwater.spark.jobs.verify.exported import Export, export_rows, open_export
+from headwater.spark.jobs.verify.judging import Finding, Side, differences, findings, together
 from headwater.spark.jobs.verify.lives import EVER, Window, Windows, lives, marks
 from headwater.spark.jobs.verify.sides import Described, describe, lake_rows, server_rows
 

@@ -5,24 +5,63 @@ Statistics rule out row groups that cannot match. Neighbouring row groups are fe
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import pyarrow as pa
 
+from headwater.lake.catalog import TOMBSTONES, Deletes, ListedSegment, forks_in, tombstones_of
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import SCHEMA, name_of
-from headwater.lake.scanning import EVER, Inherited, Plan, RowFilter
-from headwater.lake.segments.reader import Footer, Read, read_groups
+from headwater.lake.scanning import EVER, Inherited, Plan, RowFilter, inheritance
+from headwater.lake.segments.reader import Footer, Read, read_footer, read_groups
 from headwater.spark.schemas import BATCH_BYTES, BATCH_ROWS
-from headwater.spark.source.filters import Bounds, may_start_with
-from headwater.spark.source.lake import worker_cache
-from headwater.spark.source.lake.catalogs import LakeUnusable
-from headwater.spark.source.lake.plan import LakePartition, SegmentSlice
-from headwater.spark.source.packing import share
-from headwater.spark.source.read_ahead import read_ahead
-from headwater.spark.source.row_query import RowQuery
+from headwater.spark.source.filters import Bounds, RowQuery, may_start_with
+from headwater.spark.source.lake.plan import ForksFile, LakePartition, LakeUnusable, SegmentSlice
+from headwater.spark.source.portions import read_ahead, share
+from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store
 from headwater.streams.segments import Segment
+
+# -- What a Python worker caches of a lake, because several of its tasks need it ---------------------------------------
+
+
+STORES_MAX = 4
+FOOTERS_MAX = 64
+"""Parsed footers take up to a megabyte each."""
+FORKS_MAX = 4
+
+
+@lru_cache(STORES_MAX)
+def cached_store(url: str) -> Store:
+    """The store at a URL."""
+    return open_store(url)
+
+
+@lru_cache(FOOTERS_MAX)
+def cached_footer(url: str, key: str, segment: Segment) -> Footer:
+    """The parsed footer of a segment."""
+    return read_footer(partial(cached_store(url).read, key), segment)
+
+
+@lru_cache(FORKS_MAX)
+def cached_inheritance(url: str, forks: ForksFile) -> tuple[Inherited, ...]:
+    """The ranges that forks inherit from other streams."""
+    return tuple(inheritance(forks_in(cached_store(url), *forks)))
+
+
+def tombstones_in(url: str, listed: ListedSegment) -> pa.Table:
+    """The tombstones of the lives with dead rows in a segment."""
+    deletes = listed.deletes
+    return TOMBSTONES.empty_table() if deletes is None else _cached_tombstones(url, deletes)
+
+
+@lru_cache(FOOTERS_MAX)
+def _cached_tombstones(url: str, deletes: Deletes) -> pa.Table:
+    return tombstones_of(cached_store(url), [deletes])
+
+
+# -- Reading -----------------------------------------------------------------------------------------------------------
+
 
 FETCH_BYTES = 4 * 1024 * 1024
 """How much one request to the store fetches. Decoded it takes several times that, and as much again is read ahead."""
@@ -31,12 +70,12 @@ FETCH_BYTES = 4 * 1024 * 1024
 def read_lake(partition: LakePartition, query: RowQuery) -> Iterator[pa.Table]:
     """The rows of a partition, a few row groups at a time."""
     url, row_filter = partition.url, partition.row_filter
-    store = worker_cache.store(url)
+    store = cached_store(url)
     try:
-        all_inherited = worker_cache.inherited(url, partition.forks) if partition.inherits else ()
+        all_inherited = cached_inheritance(url, partition.forks) if partition.inherits else ()
         inherited = [one for one in all_inherited if row_filter.has(one.name)]
         for one in partition.slices:
-            tombstones = worker_cache.tombstones(url, one.listed) if partition.live_only else None
+            tombstones = tombstones_in(url, one.listed) if partition.live_only else None
             yield from SliceReader(store, one, row_filter, query, tombstones=tombstones, inherited=inherited).tables()
     except (KeyMissing, LakeDamaged) as problem:
         raise LakeUnusable(
@@ -60,7 +99,7 @@ class SliceReader:
     ) -> None:
         segment = one.listed.segment
         self._store, self._key, self._query = store, one.listed.key, query
-        self._footer = worker_cache.footer(store.url, one.listed.key, segment)
+        self._footer = cached_footer(store.url, one.listed.key, segment)
         self._row_filter = narrowed(row_filter, segment)
         self._sources = sorted({piece.source for piece in inherited})
         self._names = None if row_filter.names is None else sorted(row_filter.names)

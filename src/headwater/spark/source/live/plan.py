@@ -8,11 +8,17 @@ import pyarrow as pa
 
 from headwater.lake.format import split_name
 from headwater.spark.link import Link
-from headwater.spark.options.boundaries import Boundary, StreamOffsets
-from headwater.spark.options.source import Selection, SourceOptions
-from headwater.spark.source.data_loss import DataLost, report_loss, trimmed
+from headwater.spark.options.source import (
+    Boundary,
+    DataLost,
+    Selection,
+    SourceOptions,
+    StreamOffsets,
+    report_loss,
+    trimmed,
+)
 from headwater.spark.source.filters import NO_CONDITIONS, Conditions
-from headwater.spark.source.packing import capacity_bytes, pack, parts_needed
+from headwater.spark.source.portions import capacity_bytes, pack, parts_needed
 
 LIVE_STREAMS_MAX = 100_000
 """The most streams of one live read: every offset of a query has an entry of 20 bytes or more for each."""

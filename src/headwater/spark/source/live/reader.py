@@ -10,12 +10,11 @@ from headwater.client import ScanRange
 from headwater.lake.format import SCHEMA, name_of, split_name
 from headwater.spark.failures import LinkRefused, ScanBroken
 from headwater.spark.link import Link, Snapshot
-from headwater.spark.options.source import SourceOptions
+from headwater.spark.options.source import SourceOptions, report_loss, trimmed
 from headwater.spark.schemas import SNAPSHOT
-from headwater.spark.source.data_loss import report_loss, trimmed
+from headwater.spark.source.filters import RowQuery
 from headwater.spark.source.live.plan import LivePartition, LiveRange
-from headwater.spark.source.read_ahead import read_ahead
-from headwater.spark.source.row_query import RowQuery
+from headwater.spark.source.portions import read_ahead
 
 SCAN_RANGES = 20_000
 """Ranges in one scan: what the server checks at one instant, and what is requested again after a refusal."""

@@ -1,29 +1,240 @@
 """Load: files into streams, every row exactly once, no matter how often the job runs."""
 
+import json
 import re
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.errors import AnalysisException, ParseException
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from headwater.client import ScanRange
+from headwater.protocol import content_types
 from headwater.spark.failures import LinkFailed, LinkRefused
-from headwater.spark.jobs.load.files import FORMATS, LINE, PLACE, list_files, read_rows, reading_options, try_rows
-from headwater.spark.jobs.load.ledger import File, Ledger, Round
-from headwater.spark.jobs.report import Fact, JobFailed, Report
-from headwater.spark.jobs.target import check_sink_options
+from headwater.spark.jobs.report import Fact, JobFailed, Report, check_sink_options
 from headwater.spark.link import Link
 from headwater.spark.options.sink import SinkOptions
 from headwater.spark.options.values import OptionRefused
-from headwater.spark.sink.delivery import WriteFailed
+from headwater.spark.sink.delivery import PAYLOAD_MISMATCH, WriteFailed
+from headwater.spark.sink.ledger import ENTRY
 from headwater.spark.sink.ledger import Ledger as SinkLedger
 from headwater.spark.sink.rows import find_columns
 from headwater.spark.writing import by_stream
+
+# -- The ledger: a JSON stream on the server that records which files are loaded ---------------------------------------
+#
+# Files are loaded in rounds. The ledger records the beginning of a round, with its files and recipe, before the first
+# row is written, and its end after the last. The number of the round is the epoch of the producer, so a repeated round
+# writes nothing twice, and a run that is still busy with an earlier round is fenced. A round that was begun is finished
+# before the next begins. Concurrent runs agree on the round, because the ledger accepts each beginning and end once.
+
+
+BUCKET = "_load"
+PRODUCER = "ledger"
+BEGUN, DONE = 0, 1
+"""The sequence numbers of a round's two entries."""
+
+
+class File(NamedTuple):
+    """A file as listed; after a change it counts as another file."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+class Round(NamedTuple):
+    """Files that are loaded together, and the recipe for their rows."""
+
+    epoch: int
+    files: tuple[File, ...]
+    recipe: dict[str, Any]
+
+
+class Ledger:
+    """The ledger of one job."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        self._link, self.name, self.stream = link, name, f"{BUCKET}/{name}"
+        self.loaded: set[File] = set()
+        self.unfinished: Round | None = None
+        self.epoch = -1
+        """Of the last round."""
+
+    def read(self) -> None:
+        """Read the current state."""
+        self.loaded, self.unfinished, self.epoch = set(), None, -1
+        for entry in self._entries():
+            if entry["state"] == "begun":
+                files = tuple(File(*file) for file in entry["files"])
+                self.unfinished = Round(entry["epoch"], files, entry["recipe"])
+                self.epoch = entry["epoch"]
+            elif self.unfinished is not None:
+                self.loaded.update(self.unfinished.files)
+                self.unfinished = None
+
+    def begin(self, files: tuple[File, ...], recipe: dict[str, Any]) -> None:
+        """Begin a round, unless another run has begun one; read the ledger again to find out which."""
+        epoch = self.epoch + 1
+        entry = {"epoch": epoch, "state": "begun", "recipe": recipe, "files": files}
+        self._append(entry, epoch, BEGUN)
+
+    def end(self, epoch: int) -> None:
+        """End a round, unless another run has ended it."""
+        self._append({"epoch": epoch, "state": "done"}, epoch, DONE)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        found = self._link.describe([self.stream]).to_pylist()
+        if not found:
+            return []
+        (facts,) = found
+        whole = ScanRange(self.stream, facts["incarnation"], facts["start"], facts["tail"])
+        with self._link.scan([whole], ["payload"]) as batches:
+            return [json.loads(entry) for batch in batches for entry in batch["payload"].to_pylist()]
+
+    def _append(self, entry: dict[str, Any], epoch: int, seq: int) -> None:
+        row = {
+            "stream": self.stream,
+            "messages": [json.dumps(entry, ensure_ascii=False).encode()],
+            "content_type": content_types.JSON,
+            "create": True,
+            "producer_id": PRODUCER,
+            "producer_epoch": epoch,
+            "producer_seq": seq,
+        }
+        (answer,) = self._link.append(pa.Table.from_pylist([row], ENTRY)).to_pylist()
+        # For a duplicate, an entry in its place or a fenced epoch, another run of the same job has written the entry.
+        if answer["status"] not in (200, 204, 403) and answer["code"] != PAYLOAD_MISMATCH:
+            raise JobFailed(f"The ledger {self.stream!r} cannot be written: {answer['detail']}")
+
+
+# -- Files -------------------------------------------------------------------------------------------------------------
+
+
+FORMATS = ("csv", "json", "parquet", "orc")
+LINE = "_line"
+PLACE = ("_file", "_block", "_row")
+"""Columns with the origin of a row; sorted by them, rows are in the order of the files."""
+DEFAULTS = {
+    # Without pruning every field of a line is parsed, so a line with too many or too few fields is an error.
+    "csv": {"header": "true", "enforceSchema": "false", "mode": "FAILFAST", "columnPruning": "false"},
+    "json": {},
+    "parquet": {"mergeSchema": "true"},
+    "orc": {"mergeSchema": "true"},
+}
+"""Defaults for the options of Spark's reader. Its own apply the columns of one file to all files, which silently drops
+values or puts them under other names."""
+PROBLEM_CHARACTERS_MAX = 500
+"""Of an error message of Spark, which may quote a file."""
+_CODES = re.compile(r"\[[A-Z_.]+\] |\s*SQLSTATE: \w+")
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+
+
+def list_files(spark: SparkSession, paths: Sequence[str]) -> list[File]:
+    """The files at these paths, folders or patterns, sorted by path; JobFailed if there are none."""
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        found = reader.load(list(paths)).select("path", "length", F.unix_millis("modificationTime")).collect()
+    except AnalysisException as problem:
+        if "PATH_NOT_FOUND" not in str(problem):
+            raise
+        raise JobFailed(f"No files found at {', '.join(paths)}; check the paths.") from problem
+    # Paths may overlap.
+    return sorted({File(*row) for row in found})
+
+
+def reading_options(kind: str, schema: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of Spark's reader: the user's, and our defaults for the others; case does not matter in names.
+
+    >>> reading_options("csv", None, {"MODE": "PERMISSIVE", "sep": ";"})
+    {'header': 'true', 'enforceSchema': 'false', 'columnPruning': 'false', 'MODE': 'PERMISSIVE', 'sep': ';'}
+    """
+    ours = DEFAULTS[kind]
+    if kind == "json" and schema is not None:
+        # Without a schema, columns are inferred from the lines, and a line may be any value.
+        ours = {"mode": "FAILFAST"}
+    names = {name.lower() for name in given}
+    return {**{name: value for name, value in ours.items() if name.lower() not in names}, **given}
+
+
+def try_rows(rows: DataFrame, recipe: Mapping[str, Any]) -> None:
+    """Compute all rows once without writing them, if only that reveals invalid ones; JobFailed says what is wrong."""
+    strict = any(name.lower() == "mode" and value.upper() == "FAILFAST" for name, value in recipe["options"].items())
+    if strict or recipe["format"] == "csv" or recipe["schema"] is not None:
+        try:
+            rows.write.format("noop").mode("overwrite").save()
+        except (Py4JJavaError, PySparkException) as problem:
+            raise unreadable(problem) from problem
+
+
+def unreadable(problem: Exception) -> JobFailed:
+    """Spark's error about files that it cannot read, as one sentence."""
+    messages = [next(line for line in str(problem).splitlines() if line.strip())]
+    if isinstance(problem, Py4JJavaError):
+        messages, cause = [], problem.java_exception
+        while cause is not None:
+            messages.append(str(cause.getMessage()))
+            cause = cause.getCause()
+    # The first message names the file, the last one the problem.
+    texts = dict.fromkeys(_CODES.sub("", text) for text in (messages[0], messages[-1]))
+    what = textwrap.shorten(" ".join(texts), PROBLEM_CHARACTERS_MAX, placeholder="...").rstrip(".")
+    return JobFailed(
+        f"The files cannot be read: {what}; correct them, or change the options of the reader with --read."
+    )
+
+
+def read_rows(spark: SparkSession, files: Sequence[File], recipe: dict[str, Any]) -> DataFrame:
+    """The rows of files: their columns, the origin of each row, and for JSON Lines the line itself."""
+    try:
+        return _read(spark, files, recipe)
+    except Py4JJavaError as problem:
+        raise unreadable(problem) from problem
+
+
+def _read(spark: SparkSession, files: Sequence[File], recipe: dict[str, Any]) -> DataFrame:
+    options = dict(recipe["options"])
+    if recipe["base"] is not None:
+        options["basePath"] = recipe["base"]
+    # Unescaped, a file name with pattern characters could match another file, which would be read twice.
+    paths = [_PATTERN.sub(r"\\\g<0>", file.path) for file in files]
+    if recipe["format"] == "json":
+        return _read_lines(spark, paths, options, recipe["schema"])
+    reader = spark.read.format(recipe["format"]).options(**options)
+    if recipe["schema"] is not None:
+        reader = reader.schema(recipe["schema"])
+    rows = reader.load(paths)
+    return rows.select("*", *_place())
+
+
+def _read_lines(spark: SparkSession, paths: list[str], options: dict[str, str], schema: str | None) -> DataFrame:
+    """JSON Lines: their fields as columns, and the line itself, which becomes the message unchanged."""
+    lines = spark.read.options(**options).format("text").load(paths).where("trim(value) != ''")
+    folders = [name for name in lines.columns if name != "value"]
+    known = schema or spark.read.options(**options).json(paths).drop(*folders).schema
+    fields = F.from_json("value", known, options).alias("_fields")
+    rows = lines.select(fields, F.col("value").alias(LINE), *folders, *_place())
+    return rows.select(*(["_fields.*"] if known else []), LINE, *folders, *PLACE)
+
+
+def _place() -> list[Any]:
+    # Different tasks may read the blocks of a file, but one task reads the rows of a block, in order.
+    return [
+        F.col("_metadata.file_path").alias(PLACE[0]),
+        F.col("_metadata.file_block_start").alias(PLACE[1]),
+        F.monotonically_increasing_id().alias(PLACE[2]),
+    ]
+
+
+# -- The job -----------------------------------------------------------------------------------------------------------
+
 
 FILES_PER_ROUND = 10_000
 """All of them are in one entry of the ledger, which has to fit into an append."""

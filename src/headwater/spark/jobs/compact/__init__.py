@@ -1,1 +1,0 @@
-"""`compact`: rewrite segments of the lake."""

@@ -1,1 +1,0 @@
-"""`load`: files into streams."""

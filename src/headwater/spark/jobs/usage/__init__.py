@@ -1,1 +1,0 @@
-"""`report`: measure how streams are used."""
