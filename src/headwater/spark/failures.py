@@ -19,20 +19,15 @@ class LinkFailed(Exception):
 class LinkRefused(Exception):
     """The server refused: `status`, `code`, the whole `problem`, and the stream's end if the response has it."""
 
-    def __init__(self, what: str, status: int, problem: Mapping[str, Any], next_offset: int | None = None) -> None:
+    def __init__(self, message: str, status: int, problem: Mapping[str, Any], next_offset: int | None = None) -> None:
+        # All of them are arguments of the exception, so that it can be pickled.
+        super().__init__(message, status, dict(problem), next_offset)
         self.status, self.problem, self.next_offset = status, problem, next_offset
         self.code: str | None = problem.get("code")
         self.detail: str = problem.get("detail") or problem.get("title") or "no reason given"
-        super().__init__(f"{what} was answered with {status}: {self.detail}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _refused, (str(self), self.status, dict(self.problem), self.next_offset)
-
-
-def _refused(message: str, status: int, problem: dict[str, Any], next_offset: int | None) -> LinkRefused:
-    error = LinkRefused("", status, problem, next_offset)
-    error.args = (message,)
-    return error
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class LogChanged(LinkFailed):
@@ -52,7 +47,7 @@ def translated() -> Iterator[None]:
         if error.code == Code.INCARNATION_CHANGED:
             raise other_log() from error
         next_offset = offsets.parse(error.next_offset or "")
-        raise _refused(_advised(error), error.status, dict(error.problem), next_offset) from error
+        raise LinkRefused(_advised(error), error.status, error.problem, next_offset) from error
     except ResponseIncomplete as error:
         raise ScanBroken(str(error)) from error
     except ClientError as error:

@@ -125,7 +125,14 @@ class Link:
         self._http = httpx2.Client(timeout=settings.timeout_seconds, verify=verification(settings))
         self._expected: str | None = None
         self._admin = self._new_admin({})
-        self._client = new_client(settings, self._http)
+        self._client = Client(
+            [f"{url}/ds" for url in settings.urls],
+            headers=settings.client_headers,
+            token=settings.credential,
+            retry=settings.retry,
+            timeout_seconds=settings.timeout_seconds,
+            http=self._http,
+        )
 
     def _new_admin(self, more: Mapping[str, str]) -> Admin:
         settings = self.settings
@@ -270,14 +277,14 @@ class Link:
         """Publish the state of a stream at an offset."""
         at = offsets.render(offset, offsets.Form.PLAIN)
         with translated():
-            self._stream(stream).publish_snapshot(data, offset=at, content_type=content_type)
+            self.stream(stream).publish_snapshot(data, offset=at, content_type=content_type)
 
     def snapshot(self, stream: str) -> Snapshot | None:
         """The latest snapshot of a stream; None if it has none."""
         for _ in range(SNAPSHOT_TRIES):
             try:
                 with translated():
-                    found = self._stream(stream).snapshot()
+                    found = self.stream(stream).snapshot()
                 return Snapshot(int(found.offset), found.data, found.content_type)
             except LinkRefused as refused:
                 # The snapshot that the server redirects to may have been replaced in the meantime.
@@ -285,9 +292,10 @@ class Link:
                     raise
         return None
 
-    def _stream(self, path: str) -> Stream:
+    def stream(self, path: str, incarnation: str | None = None) -> Stream:
+        """A single stream, or one life of it; its errors are the client's."""
         bucket, _, name = path.partition("/")
-        return self._client.bucket(bucket).stream(name)
+        return self._client.bucket(bucket).stream(name, incarnation=incarnation)
 
 
 def _unless_lapsed(renew: Callable[[], None]) -> bool:
@@ -364,18 +372,6 @@ def verification(settings: LinkSettings) -> ssl.SSLContext | bool:
             raise LinkFailed(message) from None
         named = ", ".join(filter(None, files))
         raise LinkFailed(f"The certificates ({named}) cannot be read: {error}.") from error
-
-
-def new_client(settings: LinkSettings, http: httpx2.Client) -> Client:
-    """A client for single streams, with their extensions."""
-    return Client(
-        [f"{url}/ds" for url in settings.urls],
-        headers=settings.client_headers,
-        token=settings.credential,
-        retry=settings.retry,
-        timeout_seconds=settings.timeout_seconds,
-        http=http,
-    )
 
 
 # -- Options that the source and the sink share ------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from headwater.spark.sink.chunks import Chunker
 from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
 from headwater.spark.sink.ledger import Ledger, owner_of
 from headwater.spark.sink.rows import RowMapper, default_type, find_columns
-from headwater.spark.sink.snapshots import SnapshotBatchWriter, SnapshotStreamWriter
+from headwater.spark.sink.snapshots import SnapshotWriter
 from headwater.spark.sink.sorting import RUN_BYTES, Sorter
 
 BATCH_ID = "streaming.sql.batchId"
@@ -66,9 +66,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     parsed = parse_sink(options, streaming=False)
     if overwrite:
         raise OptionRefused("Streams are append-only, so mode overwrite is not possible; use mode append.")
-    if parsed.target == "snapshot":
-        return SnapshotBatchWriter(parsed, schema)
-    return BatchWriter(parsed, schema)
+    return SnapshotWriter(parsed, schema) if parsed.target == "snapshot" else BatchWriter(parsed, schema)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -76,7 +74,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     parsed = parse_sink(options, streaming=True)
     if overwrite:
         raise OptionRefused("Streams are append-only, so output mode complete is not possible; use append or update.")
-    return SnapshotStreamWriter(parsed, schema) if parsed.target == "snapshot" else StreamWriter(parsed, schema)
+    return SnapshotWriter(parsed, schema) if parsed.target == "snapshot" else StreamWriter(parsed, schema)
 
 
 class BatchWriter(DataSourceArrowWriter):

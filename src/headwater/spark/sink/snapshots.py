@@ -70,8 +70,8 @@ class _Snapshot(NamedTuple):
     content_type: str
 
 
-class SnapshotBatchWriter(DataSourceArrowWriter):
-    """Publishes the rows of one batch."""
+class SnapshotWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+    """Publishes the rows of one batch, or of the micro-batches of one query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._task = SnapshotTask(options, schema)
@@ -79,26 +79,10 @@ class SnapshotBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         return self._task.write(iterator)
 
-    def commit(self, messages: Messages) -> None:
+    def commit(self, messages: Messages, batchId: int = 0) -> None:
         check_published(messages)
 
-    def abort(self, messages: Messages) -> None:
-        """Nothing is undone: published snapshots stay."""
-
-
-class SnapshotStreamWriter(DataSourceStreamArrowWriter):
-    """Publishes the rows of the micro-batches of one query."""
-
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._task = SnapshotTask(options, schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return self._task.write(iterator)
-
-    def commit(self, messages: Messages, batchId: int) -> None:
-        check_published(messages)
-
-    def abort(self, messages: Messages, batchId: int) -> None:
+    def abort(self, messages: Messages, batchId: int = 0) -> None:
         """Nothing is undone: published snapshots stay."""
 
 

@@ -35,7 +35,8 @@ class Bench:
     def fold(
         self, pending: list[Pending], by: str = "counter", key: str | None = None, *, slice_streams: int = SLICE_STREAMS
     ) -> Counter[str]:
-        with Link(self.settings) as link, SnapshotStore(self.settings, self.log_id) as snapshots:
+        with Link(self.settings) as link:
+            snapshots = SnapshotStore(link, self.log_id)
             folder = Folder(reducer(by, key), snapshots)
             fold_live(pending, link, folder, slice_streams)
         return counted(folder)

@@ -56,7 +56,8 @@ def test_a_stream_that_cannot_be_folded_is_not_changed(bench: Bench) -> None:
     bench.write("a", {"n": 1})
     bench.write("b", {"n": 1}, "no number", {"n": 2})
     bench.write("c", {"n": 3})
-    with Link(bench.settings) as link, SnapshotStore(bench.settings, bench.log_id) as snapshots:
+    with Link(bench.settings) as link:
+        snapshots = SnapshotStore(link, bench.log_id)
         folder = Folder(COUNT, snapshots)
         fold_live(bench.pending(), link, folder)
     assert counted(folder)["published"] == 2
@@ -110,7 +111,8 @@ def test_a_fold_does_not_start_from_the_snapshot_of_another_reducer(
     bench.write("a", message)
     before = bench.bucket.stream("a").snapshot()
     assert before.content_type == reducer(*first).content_type
-    with Link(bench.settings) as link, SnapshotStore(bench.settings, bench.log_id) as snapshots:
+    with Link(bench.settings) as link:
+        snapshots = SnapshotStore(link, bench.log_id)
         folder = Folder(reducer(*then), snapshots)
         fold_live(bench.pending(), link, folder)
     assert counted(folder) == Counter(failed=1)
@@ -165,7 +167,8 @@ def test_a_recreated_stream_does_not_get_the_snapshot_of_its_former_life(bench: 
     bench.write("b", {"n": 1})
     bench.write("c", {"n": 1})
     planned = bench.pending()
-    with SnapshotStore(bench.settings, bench.log_id) as snapshots:
+    with Link(bench.settings) as link:
+        snapshots = SnapshotStore(link, bench.log_id)
         folder = Folder(COUNT, snapshots)
         for one in planned:
             folder.begin(one)
@@ -222,7 +225,8 @@ def test_rows_may_be_split_into_any_batches(bench: Bench) -> None:
         bench.write(f"s{number}", *({"n": number, "m": other} for other in range(7)))
     pending = bench.pending()
     table = rows_of(bench, pending)
-    with SnapshotStore(bench.settings, bench.log_id) as snapshots:
+    with Link(bench.settings) as link:
+        snapshots = SnapshotStore(link, bench.log_id)
         folder = Folder(COUNT, snapshots)
         fold_sorted(table.to_batches(max_chunksize=4), folder)
     assert counted(folder)["published"] == 5
@@ -235,7 +239,8 @@ def test_a_stream_with_a_row_missing_is_not_published(bench: Bench, missing: int
     bench.write("b", {"n": 1})
     table = rows_of(bench, bench.pending())
     kept = pa.concat_tables([table.slice(0, missing), table.slice(missing + 1)])
-    with SnapshotStore(bench.settings, bench.log_id) as snapshots:
+    with Link(bench.settings) as link:
+        snapshots = SnapshotStore(link, bench.log_id)
         folder = Folder(COUNT, snapshots)
         fold_sorted(kept.to_batches(), folder)
     assert counted(folder) == Counter(

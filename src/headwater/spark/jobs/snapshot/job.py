@@ -133,16 +133,16 @@ class _Work:
 
     def live(self, bins: Iterable[pa.Table]) -> Iterator[TaskResult]:
         """Fold streams that are read from the server."""
-        with SnapshotStore(self._link, self._log_id) as snapshots, Link(self._link) as link:
-            folder = Folder(self._reducer, snapshots)
+        with Link(self._link) as link:
+            folder = Folder(self._reducer, SnapshotStore(link, self._log_id))
             for pending in bins:
                 fold_live(pending_rows(pending), link, folder)
         yield from folder.results()
 
     def sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold sorted rows."""
-        with SnapshotStore(self._link, self._log_id) as snapshots:
-            folder = Folder(self._reducer, snapshots)
+        with Link(self._link) as link:
+            folder = Folder(self._reducer, SnapshotStore(link, self._log_id))
             fold_sorted(batches, folder)
         results = folder.results()
         columns = [list(column) for column in zip(*results, strict=True)] if results else [[], [], []]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-import httpx2
 import pyarrow as pa
 
 from headwater.client import Conflict, Forbidden, Gone, NotFound, ScanRange, Stream, Unauthorized
@@ -21,7 +20,7 @@ from headwater.protocol.refusals import Code
 from headwater.spark.failures import LinkRefused, ScanBroken, translated
 from headwater.spark.jobs.snapshot.folds import Fold, Reducer, Unfoldable, advance, result_of
 from headwater.spark.jobs.snapshot.plan import Pending
-from headwater.spark.link import Link, LinkSettings, new_client, verification
+from headwater.spark.link import Link
 
 # -- Reading and publishing snapshots, each for one incarnation of its stream ------------------------------------------
 
@@ -40,20 +39,8 @@ class StreamChanged(Exception):
 class SnapshotStore:
     """Snapshots of streams on one server; not thread-safe."""
 
-    def __init__(self, settings: LinkSettings, log_id: str) -> None:
-        self._log_id = log_id
-        self._http = httpx2.Client(verify=verification(settings), timeout=settings.timeout_seconds)
-        self._client = new_client(settings, self._http)
-
-    def close(self) -> None:
-        self._client.close()
-        self._http.close()
-
-    def __enter__(self) -> "SnapshotStore":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __init__(self, link: Link, log_id: str) -> None:
+        self._link, self._log_id = link, log_id
 
     def read(self, pending: Pending, reducer: Reducer) -> bytes:
         """The snapshot that a fold starts from; Unfoldable if another reducer has made it."""
@@ -71,9 +58,7 @@ class SnapshotStore:
         self._request(lambda: stream.publish_snapshot(data, offset=offset, content_type=reducer.content_type))
 
     def _stream(self, pending: Pending) -> Stream:
-        bucket, _, name = pending.stream.partition("/")
-        incarnation = incarnations.render(self._log_id, pending.incarnation)
-        return self._client.bucket(bucket).stream(name, incarnation=incarnation)
+        return self._link.stream(pending.stream, incarnations.render(self._log_id, pending.incarnation))
 
     def _request(self, send: Callable[[], T]) -> T:
         try:
