@@ -10,22 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.client import ScanRange
-from headwater.protocol import content_types
 from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.jobs.report import Fact, JobFailed, Report, check_sink_options
 from headwater.spark.link import Link
 from headwater.spark.options.sink import SinkOptions
 from headwater.spark.options.values import OptionRefused
-from headwater.spark.sink.delivery import PAYLOAD_MISMATCH, WriteFailed
-from headwater.spark.sink.ledger import ENTRY
+from headwater.spark.sink.delivery import PAYLOAD_MISMATCH, Producer, WriteFailed
 from headwater.spark.sink.ledger import Ledger as SinkLedger
+from headwater.spark.sink.ledger import append_entry, read_entries
 from headwater.spark.sink.rows import find_columns
 from headwater.spark.writing import by_stream
 
@@ -72,7 +69,7 @@ class Ledger:
     def read(self) -> None:
         """Read the current state."""
         self.loaded, self.unfinished, self.epoch = set(), None, -1
-        for entry in self._entries():
+        for entry in read_entries(self._link, self.stream):
             if entry["state"] == "begun":
                 files = tuple(File(*file) for file in entry["files"])
                 self.unfinished = Round(entry["epoch"], files, entry["recipe"])
@@ -91,26 +88,9 @@ class Ledger:
         """End a round, unless another run has ended it."""
         self._append({"epoch": epoch, "state": "done"}, epoch, DONE)
 
-    def _entries(self) -> list[dict[str, Any]]:
-        found = self._link.describe([self.stream]).to_pylist()
-        if not found:
-            return []
-        (facts,) = found
-        whole = ScanRange(self.stream, facts["incarnation"], facts["start"], facts["tail"])
-        with self._link.scan([whole], ["payload"]) as batches:
-            return [json.loads(entry) for batch in batches for entry in batch["payload"].to_pylist()]
-
     def _append(self, entry: dict[str, Any], epoch: int, seq: int) -> None:
-        row = {
-            "stream": self.stream,
-            "messages": [json.dumps(entry, ensure_ascii=False).encode()],
-            "content_type": content_types.JSON,
-            "create": True,
-            "producer_id": PRODUCER,
-            "producer_epoch": epoch,
-            "producer_seq": seq,
-        }
-        (answer,) = self._link.append(pa.Table.from_pylist([row], ENTRY)).to_pylist()
+        data = json.dumps(entry, ensure_ascii=False).encode()
+        answer = append_entry(self._link, self.stream, data, Producer(PRODUCER, epoch), seq, create=True)
         # For a duplicate, an entry in its place or a fenced epoch, another run of the same job has written the entry.
         if answer["status"] not in (200, 204, 403) and answer["code"] != PAYLOAD_MISMATCH:
             raise JobFailed(f"The ledger {self.stream!r} cannot be written: {answer['detail']}")

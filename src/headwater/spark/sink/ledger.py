@@ -24,7 +24,7 @@ from headwater.protocol import content_types
 from headwater.protocol.limits import NAME_BYTES_MAX
 from headwater.protocol.names import LEDGER_BUCKET
 from headwater.spark.link import Link
-from headwater.spark.sink.delivery import DONE, PAYLOAD_MISMATCH, WriteFailed
+from headwater.spark.sink.delivery import DONE, PAYLOAD_MISMATCH, Producer, WriteFailed
 
 EPOCH_STALE = "producer_epoch_stale"
 CLAIM, NOTE = "claim", "note"
@@ -64,7 +64,7 @@ class Ledger:
 
     def owner(self) -> str | None:
         """The owner of the id; None if it is unclaimed."""
-        entries = self._entries(0, 1)
+        entries = read_entries(self._link, self.stream, 0, 1)
         return entries[0].get("owner") if entries else None
 
     def note_repeated(self, epoch: int, rows: int) -> None:
@@ -84,34 +84,15 @@ class Ledger:
 
     def repeated_since(self, start: int) -> int:
         """The number of repeated rows in the entries from an offset on."""
-        return sum(entry.get("repeated", 0) for entry in self._entries(start, None))
-
-    def _entries(self, start: int, end: int | None) -> list[dict[str, Any]]:
-        """The entries that begin in a range."""
-        found = self._link.describe([self.stream]).to_pylist()
-        if not found or found[0]["tail"] <= start:
-            return []
-        (facts,) = found
-        part = ScanRange(self.stream, facts["incarnation"], start, facts["tail"] if end is None else end)
-        with self._link.scan([part], ["payload"]) as batches:
-            return [json.loads(entry) for batch in batches for entry in batch["payload"].to_pylist()]
+        return sum(entry.get("repeated", 0) for entry in read_entries(self._link, self.stream, start))
 
     def _append(self, producer: str, epoch: int, entry: dict[str, Any], expected: Sequence[str]) -> dict[str, Any]:
         """Append an entry, or meet one of the expected refusals; return the answer."""
-        row = {
-            "stream": self.stream,
-            "messages": [json.dumps(entry).encode()],
-            "content_type": content_types.JSON,
-            "create": producer == CLAIM,
-            "producer_id": producer,
-            "producer_epoch": epoch,
-            "producer_seq": 0,
-        }
-        settings = self._link.settings
+        settings, data = self._link.settings, json.dumps(entry).encode()
         tries = 0
         while True:
             tries += 1
-            answer: dict[str, Any] = self._link.append(pa.Table.from_pylist([row], ENTRY)).to_pylist()[0]
+            answer = append_entry(self._link, self.stream, data, Producer(producer, epoch), create=producer == CLAIM)
             if answer["status"] in DONE or answer["code"] in expected:
                 return answer
             if answer["status"] not in RETRIED_STATUSES or tries > settings.retries:
@@ -143,3 +124,31 @@ ENTRY = pa.schema(
     ]
 )
 """The columns of an append of one entry."""
+
+
+def read_entries(link: Link, stream: str, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
+    """The entries of a ledger that begin in a range of offsets, by default all of them."""
+    found = link.describe([stream]).to_pylist()
+    if not found or (start is not None and found[0]["tail"] <= start):
+        return []
+    (facts,) = found
+    first, last = facts["start"] if start is None else start, facts["tail"] if end is None else end
+    with link.scan([ScanRange(stream, facts["incarnation"], first, last)], ["payload"]) as batches:
+        return [json.loads(entry) for batch in batches for entry in batch["payload"].to_pylist()]
+
+
+def append_entry(
+    link: Link, stream: str, data: bytes, producer: Producer, seq: int = 0, *, create: bool
+) -> dict[str, Any]:
+    """Append an entry to a ledger, and return the server's answer."""
+    row = {
+        "stream": stream,
+        "messages": [data],
+        "content_type": content_types.JSON,
+        "create": create,
+        "producer_id": producer.id,
+        "producer_epoch": producer.epoch,
+        "producer_seq": seq,
+    }
+    answer: dict[str, Any] = link.append(pa.Table.from_pylist([row], ENTRY)).to_pylist()[0]
+    return answer
