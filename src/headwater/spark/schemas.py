@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DataType,
     LongType,
     StringType,
@@ -39,6 +40,7 @@ _TYPES: dict[pa.DataType, DataType] = {
     pa.int64(): LongType(),
     pa.timestamp("us", tz="UTC"): TimestampType(),
     pa.binary(): BinaryType(),
+    pa.bool_(): BooleanType(),
 }
 
 
@@ -47,9 +49,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **_OPTIONS)
 
 
-def lake_columns(names: Sequence[str]) -> list[StructField]:
-    """Columns of the lake, for Spark."""
-    return [StructField(name, _TYPES[SCHEMA.field(name).type]) for name in names]
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of an Arrow schema."""
+    return StructType([StructField(field.name, _TYPES[field.type]) for field in schema])
 
 
 class SourceSchema:

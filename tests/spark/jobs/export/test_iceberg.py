@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType
 
 from headwater.lake.format import SCHEMA
 from headwater.spark.jobs.export import iceberg
 from headwater.spark.jobs.export.files import write_files
 from headwater.spark.jobs.export.iceberg import IcebergExport, open_catalog
 from headwater.spark.jobs.export.tables import DataFile, TableOptions, Written
-from headwater.spark.schemas import lake_columns
+from headwater.spark.schemas import spark_schema
 from headwater.storage.folder import FolderStore
 
 from .exported_rows import rows_of
@@ -23,7 +22,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergExport:
     monkeypatch.setattr(iceberg, "SNAPSHOTS_EXPIRED_AT_ONCE", 5)
     monkeypatch.setattr(iceberg, "METADATA_FILES_KEPT", 3)
     monkeypatch.setattr(iceberg, "MANIFESTS_TO_MERGE", 5)
-    columns = StructType(lake_columns(SCHEMA.names))
+    columns = spark_schema(SCHEMA)
     return IcebergExport(FolderStore(tmp_path / "events"), TableOptions("export-1", columns))
 
 
@@ -57,7 +56,7 @@ def test_metadata_does_not_grow_with_the_number_of_commits(table: IcebergExport,
 
 
 def test_a_table_has_at_most_30_snapshots(tmp_path: Path) -> None:
-    columns = StructType(lake_columns(SCHEMA.names))
+    columns = spark_schema(SCHEMA)
     commit(IcebergExport(FolderStore(tmp_path / "events"), TableOptions("export-1", columns)), range(45))
     opened = open_catalog(FolderStore(tmp_path / "events"), None).load_table("headwater.events")
     assert 20 <= len(opened.snapshots()) <= 30

@@ -8,8 +8,7 @@ import pytest
 
 from headwater.protocol.limits import PRODUCER_IDLE_US
 from headwater.spark.jobs.verify.judging import judge
-from headwater.spark.jobs.verify.lives import EVER, MARK, Window, Windows, fold_lives
-from headwater.spark.jobs.verify.rows import DIGESTS, digest_batch
+from headwater.spark.jobs.verify.lives import DIGESTS, EVER, MARK, Window, Windows, digest_batch, fold_lives
 
 from ..export.exported_rows import rows_of, together
 

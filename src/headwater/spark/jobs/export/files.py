@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from headwater.lake.format import WORDS
 from headwater.protocol.limits import MIB
+from headwater.spark.schemas import spark_schema
 from headwater.storage.opening import open_table_store
 
 # -- The audit: which batch has which offsets of which stream ----------------------------------------------------------
@@ -45,9 +46,6 @@ AUDIT = pa.schema(
         pa.field("incarnation", pa.int64()),
         *(pa.field(name, pa.int64()) for name, _ in COUNTS),
     ]
-)
-AUDIT_DDL = "batch long, bucket string, stream string, incarnation long, " + ", ".join(
-    f"{name} long" for name, _ in COUNTS
 )
 
 
@@ -94,7 +92,7 @@ def merged(spark: SparkSession, location: str, keys: Sequence[str]) -> DataFrame
 
     hows = {"min": F.min, "max": F.max, "sum": F.sum}
     counts = [hows[how](name).alias(name) for name, how in COUNTS]
-    return named.mapInArrow(read, AUDIT_DDL).groupBy(*LIFE).agg(*counts)
+    return named.mapInArrow(read, spark_schema(AUDIT)).groupBy(*LIFE).agg(*counts)
 
 
 # -- Files -------------------------------------------------------------------------------------------------------------
@@ -118,9 +116,6 @@ FACTS = pa.schema(
     ]
 )
 """What tasks report to the driver: each file (kind `data`), and the task's part of the audit (kind `part`)."""
-FACTS_DDL = (
-    "kind string, key string, day string, bucket string, rows long, bytes long, size long, position long, stats string"
-)
 
 
 class FileLimits(NamedTuple):

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.spark.jobs.export.files import AUDIT, FACTS_DDL, FileRules, encoded, merged, write_files
+from headwater.spark.jobs.export.files import AUDIT, FACTS, FileRules, encoded, merged, write_files
 from headwater.spark.jobs.export.ledger import (
     Columns,
     all_columns,
@@ -42,6 +42,7 @@ from headwater.spark.jobs.report import (
     start_at_earliest,
     stop_between_batches,
 )
+from headwater.spark.schemas import spark_schema
 from headwater.storage.opening import open_table_store
 from headwater.storage.store import TableStore
 
@@ -149,7 +150,7 @@ class Exporter:
 
 def write_batch(rows: DataFrame, rules: FileRules, audit: str) -> Written:
     """Let the tasks store the files of a batch, and its audit under a key."""
-    facts = rows.mapInArrow(partial(write_files, rules), FACTS_DDL).toArrow().to_pylist()
+    facts = rows.mapInArrow(partial(write_files, rules), spark_schema(FACTS)).toArrow().to_pylist()
     files = [
         DataFile(**{name: fact[name] for name in DataFile._fields})
         for fact in sorted(facts, key=lambda fact: str(fact["key"]))

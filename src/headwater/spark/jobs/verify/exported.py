@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from pyarrow import types
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType
 
+from headwater.lake.format import SCHEMA
 from headwater.spark.jobs.export.files import DAY_US, day_of, fitted
 from headwater.spark.jobs.export.job import open_table
 from headwater.spark.jobs.export.ledger import IDENTITY_KEY, all_columns, export_id_of, read_json
@@ -27,8 +28,8 @@ from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import Table, TableFile, TableOptions
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed, open_location
-from headwater.spark.jobs.verify.rows import DIGESTS_DDL, FLAW, NEEDED, digests
-from headwater.spark.schemas import arrow_schema, lake_columns
+from headwater.spark.jobs.verify.lives import DIGESTS, FLAW, NEEDED, digests
+from headwater.spark.schemas import arrow_schema, spark_schema
 from headwater.storage.opening import open_table_store
 
 # -- The export and its state ------------------------------------------------------------------------------------------
@@ -135,20 +136,20 @@ def export_rows(spark: SparkSession, location: str, files: Sequence[TableFile], 
     tasks = 1 + len(files) // FILES_PER_TASK
     table = spark.createDataFrame(files, "key string, day string, bucket string").repartition(tasks)
     stored = _typed(spark, shape)
-    columns = StructType([*lake_columns(NEEDED), StructField(FLAW, StringType())])
+    columns = spark_schema(SCHEMA).add(FLAW, StringType())
     if not len(stored):
         reading = _Reading(location, stored, arrow_schema(columns))
-        return table.mapInArrow(partial(_digests, reading), DIGESTS_DDL)
+        return table.mapInArrow(partial(_digests, reading), spark_schema(DIGESTS))
     columns = columns.add(STORED, stored)
     reading = _Reading(location, stored, arrow_schema(columns))
     rows = table.mapInArrow(partial(_read, reading), columns)
     flaw = F.coalesce(FLAW, _first_wrong(stored, shape)).alias(FLAW)
-    return rows.select(*NEEDED, flaw).mapInArrow(digests, DIGESTS_DDL)
+    return rows.select(*NEEDED, flaw).mapInArrow(digests, spark_schema(DIGESTS))
 
 
 def _typed(spark: SparkSession, shape: Shape) -> StructType:
     """The columns of a table in addition to those of the lake."""
-    return spark.createDataFrame([], StructType(lake_columns(NEEDED))).select(*shape.parsed()).schema
+    return spark.createDataFrame([], spark_schema(SCHEMA)).select(*shape.parsed()).schema
 
 
 def _first_wrong(stored: StructType, shape: Shape) -> Column:

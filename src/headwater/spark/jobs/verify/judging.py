@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.spark.jobs.verify.lives import LIVES, Window
+from headwater.spark.schemas import spark_schema
 
 Side = Literal["server", "lake", "export"]
 Row = Mapping[str, Any]
@@ -21,7 +22,6 @@ FINDINGS = pa.schema(
         pa.field("differs", pa.bool_()),
     ]
 )
-FINDINGS_DDL = "name string, incarnation long, side string, what string, differs boolean"
 
 
 class Finding(NamedTuple):
@@ -50,7 +50,7 @@ def together(described: DataFrame, sides: Mapping[Side, DataFrame]) -> DataFrame
 
 def findings(joined: DataFrame) -> DataFrame:
     """All problems."""
-    return joined.mapInArrow(_judge_all, FINDINGS_DDL)
+    return joined.mapInArrow(_judge_all, spark_schema(FINDINGS))
 
 
 def _judge_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,20 +1,97 @@
-"""Lives on one side: each incarnation of a stream, summarized from its rows in order of offset.
+"""Rows to verify as digests, and lives: each incarnation of a stream, summarized from its rows in order of offset.
+
+The digest of a row is the SHA-256 of its numbers (eight bytes each, little-endian: offset, next_offset, record, append,
+position, committed_at in microseconds), its texts (content type, producer id, epoch and sequence, each followed by a
+NUL, empty if null) and its payload. So no payload is sent between tasks.
 
 The hash of a life is a chain: it starts as 32 zero bytes, and for every row becomes the SHA-256 of itself and the
 row's digest. So it depends on every byte of every row, and on their order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from hashlib import sha256
+from struct import Struct
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater.lake.format import SCHEMA
+from headwater.lake.verify.rows import is_json_value
+from headwater.protocol.content_types import is_json
 from headwater.protocol.limits import PRODUCER_IDLE_US
-from headwater.spark.jobs.verify.rows import DIGESTS_DDL
+from headwater.spark.schemas import spark_schema
+
+# -- Digests -----------------------------------------------------------------------------------------------------------
+
+
+NEEDED = tuple(SCHEMA.names)
+FLAW = "flaw"
+"""A column that says what is wrong with a row, if anything; not all sides have it."""
+NUMBERS = ("offset", "next_offset", "record", "append", "position")
+
+DIGESTS = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("incarnation", pa.int64()),
+        *(pa.field(name, pa.int64()) for name in NUMBERS),
+        pa.field("at", pa.int64()),
+        pa.field("producer_id", pa.string()),
+        pa.field("producer_epoch", pa.int64()),
+        pa.field("producer_seq", pa.int64()),
+        pa.field("digest", pa.binary()),
+        pa.field("flaw", pa.string()),
+    ]
+)
+_HEAD = Struct("<6q")
+
+
+def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of rows as batches of digests."""
+    for batch in batches:
+        if len(batch):
+            yield digest_batch(batch)
+
+
+def digest_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of rows, with all columns of the lake, as digests."""
+    numbers = [batch[name].to_pylist() for name in NUMBERS]
+    times = batch["committed_at"].cast(pa.int64()).to_pylist()
+    texts = [batch[name].to_pylist() for name in ("content_type", "producer_id", "producer_epoch", "producer_seq")]
+    payloads = batch["payload"].to_pylist()
+    known = batch[FLAW].to_pylist() if FLAW in batch.schema.names else [None] * len(batch)
+    found, flaws = [], []
+    for head, row_texts, payload, flaw in zip(
+        zip(*numbers, times, strict=True), zip(*texts, strict=True), payloads, known, strict=True
+    ):
+        joined = "".join("\0" if text is None else f"{text}\0" for text in row_texts)
+        found.append(sha256(b"".join((_HEAD.pack(*head), joined.encode(), payload))).digest())
+        flaws.append(flaw or flaw_of(head[1] - head[0], row_texts[0], payload))
+    names = [
+        f"{bucket}/{stream}"
+        for bucket, stream in zip(*(batch[one].to_pylist() for one in ("bucket", "stream")), strict=True)
+    ]
+    columns = [names, batch["incarnation"], *numbers, times, *texts[1:], found, flaws]
+    return pa.record_batch(
+        [pa.array(column, field.type) for column, field in zip(columns, DIGESTS, strict=True)], schema=DIGESTS
+    )
+
+
+def flaw_of(size: int, content_type: str, payload: bytes) -> str | None:
+    """What is wrong with a single row, if anything."""
+    if len(payload) != size:
+        return "the length of the payload does not match its offsets"
+    if not payload:
+        return "the payload is empty"
+    if is_json(content_type) and not is_json_value(payload):
+        return "the payload is not a JSON value"
+    return None
+
+
+# -- Lives -------------------------------------------------------------------------------------------------------------
+
 
 BEGINNING = bytes(32)
 
@@ -37,11 +114,6 @@ LIVES = pa.schema(
         pa.field("flaw", pa.string()),
         pa.field("flaw_at", pa.int64()),
     ]
-)
-LIVES_DDL = (
-    "name string, incarnation long, known boolean, rows long, own_rows long, bytes long, first_offset long, "
-    "end_offset long, first_record long, lake_rows long, lake_hash string, export_rows long, export_hash string, "
-    "flaws long, flaw string, flaw_at long"
 )
 EVER = 2**63 - 1
 MARK = -1
@@ -102,9 +174,13 @@ def follows(before: Row, row: Row) -> bool:
 def marks(described: DataFrame) -> DataFrame:
     """Markers with the current start of each life, for a side that may have rows below it."""
     known = {"name": F.col("stream"), "incarnation": F.col("incarnation"), "next_offset": F.col("start")}
-    columns = [column.rsplit(" ", 1) for column in DIGESTS_DDL.split(", ")]
     return described.select(
-        *(known.get(name, F.lit(MARK if name == "offset" else None).cast(kind)).alias(name) for name, kind in columns)
+        *(
+            known.get(field.name, F.lit(MARK if field.name == "offset" else None).cast(field.dataType)).alias(
+                field.name
+            )
+            for field in spark_schema(DIGESTS)
+        )
     )
 
 
@@ -112,7 +188,7 @@ def lives(rows: DataFrame, windows: Windows, *, marked: bool = False) -> DataFra
     """The lives in rows, which are digests in any order. If `marked`, only lives with a marker are known."""
     keys = ("name", "incarnation")
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys, "offset", "next_offset", "digest")
-    return ordered.mapInArrow(partial(fold_lives, windows, marked), LIVES_DDL)
+    return ordered.mapInArrow(partial(fold_lives, windows, marked), spark_schema(LIVES))
 
 
 def fold_lives(windows: Windows, marked: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

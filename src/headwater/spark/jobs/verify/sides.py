@@ -14,9 +14,10 @@ from headwater.protocol.limits import MIB
 from headwater.protocol.refusals import Code
 from headwater.spark.failures import LinkRefused
 from headwater.spark.jobs.origin import Origin, describe_selected
-from headwater.spark.jobs.verify.rows import DIGESTS_DDL, NEEDED, digests
+from headwater.spark.jobs.verify.lives import DIGESTS, NEEDED, digests
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
+from headwater.spark.schemas import spark_schema
 
 RANGE_BYTES = 16 * MIB
 """The largest range of one stream."""
@@ -55,14 +56,14 @@ def describe(link: Link, selection: Selection) -> Described:
 def server_rows(spark: SparkSession, settings: LinkSettings, described: Described) -> DataFrame:
     """What the server serves of the streams within their described bounds, as digests."""
     if not len(described.table):
-        return spark.createDataFrame([], DIGESTS_DDL)
+        return spark.createDataFrame([], spark_schema(DIGESTS))
     tasks = 1 + described.bytes // TASK_BYTES + len(described.table) // TASK_STREAMS
     known = spark.createDataFrame(described.table.select(["stream", "incarnation", "start", "tail"]))
     first = F.explode(F.sequence("start", F.col("tail") - 1, F.lit(RANGE_BYTES))).alias("first")
     cut = known.where("tail > start").select("stream", "incarnation", "tail", first)
     end = F.least(F.col("first") + RANGE_BYTES, F.col("tail")).alias("end")
     ranges = cut.select("stream", "incarnation", "first", end)
-    return ranges.repartition(int(tasks)).mapInArrow(partial(_scan, settings), DIGESTS_DDL)
+    return ranges.repartition(int(tasks)).mapInArrow(partial(_scan, settings), spark_schema(DIGESTS))
 
 
 def _scan(settings: LinkSettings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -107,4 +108,4 @@ def _scanned(link: Link, ranges: list[ScanRange]) -> Iterator[pa.RecordBatch]:
 def lake_rows(spark: SparkSession, origin: Origin) -> DataFrame:
     """What the lake holds of the streams, as digests."""
     rows = spark.read.format("headwater").options(**origin.source_options(via="lake")).load()
-    return rows.select(*NEEDED).mapInArrow(digests, DIGESTS_DDL)
+    return rows.select(*NEEDED).mapInArrow(digests, spark_schema(DIGESTS))
