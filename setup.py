@@ -31,7 +31,5 @@ class BuildModules(build_ext):
             ) from error
 
 
-setup(
-    cmdclass={"build_ext": BuildModules},
-    ext_modules=[Extension(name, [path], extra_compile_args=["-g0"], optional=optional) for name, path in names.items()],
-)
+modules = [Extension(name, [path], extra_compile_args=["-g0"], optional=optional) for name, path in names.items()]
+setup(cmdclass={"build_ext": BuildModules}, ext_modules=modules)

@@ -50,8 +50,8 @@ def test_messages_on_the_troubleshooting_page_are_those_of_the_code() -> None:
 
 def messages(path: Path) -> str:
     """The text constants of a module, line by line; those that stand side by side in the source are one."""
-    tree = ast.parse(path.read_text())
-    return "\n".join(node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    return "\n".join(value for value in constants if isinstance(value, str))
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE, ids=name_of)
