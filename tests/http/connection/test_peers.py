@@ -1,6 +1,6 @@
 import asyncio
 
-from headwater.http.connection.peers import PeerProtocol
+from headwater.http.connection.connection import Connection
 
 
 class ClosedTransport(asyncio.Transport):
@@ -10,9 +10,12 @@ class ClosedTransport(asyncio.Transport):
         raise ValueError("negative file descriptor")
 
 
-class Peer(PeerProtocol):
+class LeftConnection(Connection):
     _transport = ClosedTransport()
+
+    def __init__(self) -> None:
+        """Needs no server: only the transport is asked."""
 
 
 def test_the_address_of_a_client_that_has_left_can_be_asked_for() -> None:
-    assert Peer().address == ""
+    assert LeftConnection().address == ""

@@ -10,13 +10,12 @@ from typing import cast
 from headwater.http.connection.dispatch import dispatch, open_exchange
 from headwater.http.connection.fast.short_path import ShortPath
 from headwater.http.connection.inflow import Inflow
-from headwater.http.connection.peers import PeerProtocol
 from headwater.http.connection.pipeline import Pipeline
 from headwater.http.connection.receiving import Receiving
 from headwater.http.context import Context
-from headwater.http.exchange.exchange import LIVE, READ, Exchange
-from headwater.http.exchange.responses import LiveResponse, StreamedResponse
+from headwater.http.exchange.exchange import LIVE, READ, Exchange, LiveResponse, StreamedResponse
 from headwater.http.table.router import Found, Router
+from headwater.http.tls.certificates import SecurableProtocol
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import NOTHING, Request
@@ -35,8 +34,10 @@ LINGER_BYTES_MAX = 2 * SNAPSHOT_BYTES_MAX
 _NEVER = float("inf")
 
 
-class Connection(PeerProtocol):
+class Connection(SecurableProtocol):
     """One client; at its `deadline` the server expires it."""
+
+    _transport: asyncio.Transport
 
     def __init__(self, context: Context, router: Router, short_path: ShortPath | None = None) -> None:
         self.context, self._settings = context, context.settings
@@ -49,6 +50,23 @@ class Connection(PeerProtocol):
         self._receiving = Receiving(self, router.find)
         self._inflow, self._unsent = Inflow(self._feed_rest), Unsent(context.sending)
         self.reserved, self._starting, self._lingered_bytes = False, False, 0
+
+    # -- Who the client is ----------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """The client's IP address, or the proxy's; empty once the socket is closed, for work that outlives it."""
+        try:
+            peer = self._transport.get_extra_info("peername")
+        except ValueError:  # From uvloop: there is no descriptor any more.
+            return ""
+        return str(peer[0]) if peer else ""
+
+    @property
+    def certificate_names(self) -> tuple[tuple[str, str], ...]:
+        """The alternative names of the client's verified certificate."""
+        uris, dns = self.client_names
+        return (*(("URI", name) for name in uris), *(("DNS", name) for name in dns))
 
     # -- The transport's side -------------------------------------------------------------------------------------
 
@@ -337,6 +355,10 @@ class Connection(PeerProtocol):
         else:
             self._parser.stop()
             self.refuse(Code.REQUEST_TIMEOUT, "The request did not arrive in time.")
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
 
     def drain(self) -> None:
         """The server shuts down: end live responses, and close when nothing is left to answer."""

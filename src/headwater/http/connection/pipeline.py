@@ -2,8 +2,15 @@
 
 from collections import deque
 
-from headwater.http.exchange.exchange import IN_TURN, LIVE, READ, WRITE, Exchange
-from headwater.http.exchange.responses import LiveResponse, StreamedResponse
+from headwater.http.exchange.exchange import (
+    IN_TURN,
+    LIVE,
+    READ,
+    WRITE,
+    Exchange,
+    LiveResponse,
+    StreamedResponse,
+)
 
 
 class Pipeline:

@@ -5,11 +5,9 @@ depends on earlier requests of the connection, it waits for theirs; meanwhile th
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.http.context import Context
 from headwater.http.exchange.auditing import record_denied
-from headwater.http.guard.gates import Caller
 from headwater.http.table.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Charge
@@ -18,33 +16,15 @@ from headwater.http.wire.requests import Request
 from headwater.protocol.limits import APPEND_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 
+if TYPE_CHECKING:
+    from headwater.http.connection.connection import Connection
+
 NO_BODY = Refusal(
     Code.TOO_LARGE, f"This request takes no body, and one of more than {SMALL_BODY_BYTES} bytes is not read."
 )
 FULL = Refusal(Code.OVERLOADED, "Too many connections are open; try again in a second.")
 
 Find = Callable[[bytes, bytes], Found | Refusal]
-
-
-class Receiver(Caller, Protocol):
-    """The connection, as far as it matters here."""
-
-    context: Context
-    reserved: bool
-    """Whether there are too many connections, so that only some routes are answered here."""
-
-    @property
-    def answered(self) -> bool:
-        """Whether no earlier request waits for its response."""
-
-    def balance(self) -> None:
-        """Read on, or pause."""
-
-    def write(self, data: bytes) -> None:
-        """Send something."""
-
-    def refuse_head(self, head: Request, found: Found | None, refusal: Refusal) -> None:
-        """Answer a request whose body is not read, and close."""
 
 
 class _Judging(NamedTuple):
@@ -56,8 +36,8 @@ class _Judging(NamedTuple):
 class Receiving:
     """The body that comes next on a connection, or is being received."""
 
-    def __init__(self, receiver: Receiver, find: Find) -> None:
-        self._receiver, self._find = receiver, find
+    def __init__(self, connection: "Connection", find: Find) -> None:
+        self._connection, self._find = connection, find
         self._intake: Intake | None = None
         self._judging: _Judging | None = None
         self._owes_continue = False
@@ -74,10 +54,10 @@ class Receiving:
         if isinstance(found, Refusal):
             return APPEND_BYTES_MAX, None
         route = found.route
-        if self._receiver.reserved and not route.on_reserve:
+        if self._connection.reserved and not route.on_reserve:
             return FULL
         if route.intake is not None:
-            self._intake = route.intake(self._receiver.context, self._receiver.balance)
+            self._intake = route.intake(self._connection.context, self._connection.balance)
         return route.body_bytes_max, self._intake
 
     def begin(self, head: Request, size: int | None, *, expects_continue: bool) -> Intake | None:
@@ -87,16 +67,16 @@ class Receiving:
         found = None if isinstance(looked_up, Refusal) else looked_up
         refusal = self._refuse(head, looked_up, size)
         if refusal is not None:
-            self._receiver.refuse_head(head, found, refusal)
+            self._connection.refuse_head(head, found, refusal)
             return None
         self._judging = _Judging(head, found, size)
         if self._intake is None:
-            self._intake = Charge(self._receiver.context.receiving)
+            self._intake = Charge(self._connection.context.receiving)
             self._judge()
-        elif self._receiver.answered:
+        elif self._connection.answered:
             self._judge()
         else:
-            self._receiver.balance()
+            self._connection.balance()
         return self._intake
 
     def _refuse(self, head: Request, found: Found | Refusal, size: int | None) -> Refusal | None:
@@ -104,10 +84,10 @@ class Receiving:
         if head.method != b"OPTIONS":  # Preflights have no route.
             if isinstance(found, Refusal):
                 return found
-            context, action = self._receiver.context, found.route.action
-            admitted = context.gate.admit(head, action, found.judged, self._receiver)
+            context, action = self._connection.context, found.route.action
+            admitted = context.gate.admit(head, action, found.judged, self._connection)
             if isinstance(admitted, Refusal):
-                record_denied(context, head, self._receiver, action, found.judged, admitted)
+                record_denied(context, head, self._connection, action, found.judged, admitted)
                 return admitted
         if not isinstance(found, Refusal) and found.route.takes is not None:
             return None
@@ -122,22 +102,22 @@ class Receiving:
 
     def go_on(self) -> None:
         """Tell a client that waits for `100 Continue` to send its body, once its turn has come."""
-        if self._owes_continue and self._receiver.answered and not self.full:
+        if self._owes_continue and self._connection.answered and not self.full:
             self._owes_continue = False
-            self._receiver.write(rendering.CONTINUE)
+            self._connection.write(rendering.CONTINUE)
 
     def _judge(self) -> None:
         assert self._judging is not None
         assert self._intake is not None
         (head, found, size), self._judging = self._judging, None
         refusal = None
-        if found is not None and found.route.judge is not None and self._receiver.answered:
-            refusal = found.route.judge(head, found.address, self._receiver.context)
+        if found is not None and found.route.judge is not None and self._connection.answered:
+            refusal = found.route.judge(head, found.address, self._connection.context)
         if refusal is not None:
-            self._receiver.refuse_head(head, found, refusal)
+            self._connection.refuse_head(head, found, refusal)
         else:
-            self._intake.begin(size, lambda refusal: self._receiver.refuse_head(head, found, refusal))
-        self._receiver.balance()
+            self._intake.begin(size, lambda refusal: self._connection.refuse_head(head, found, refusal))
+        self._connection.balance()
 
     def finish(self) -> None:
         """The body is complete, and its intake belongs to its request; one that arrived at once is judged with that."""
@@ -156,4 +136,4 @@ class Receiving:
     def close(self) -> None:
         """Break the reference cycle with the connection."""
         self.abandon()
-        del self._receiver
+        del self._connection

@@ -27,10 +27,8 @@ from headwater.access.audit import Event
 from headwater.http.context import Context
 from headwater.http.exchange.admission import AdmittedRequest
 from headwater.http.exchange.auditing import record_change
-from headwater.http.exchange.responses import LiveResponse, StreamedResponse
 from headwater.http.guard.gates import Caller
 from headwater.http.wire import statuses
-from headwater.http.wire.access_log import log_request
 from headwater.http.wire.statuses import Answer
 from headwater.node.cluster.shared_shard import STALE
 from headwater.node.node import Node
@@ -43,6 +41,7 @@ from headwater.streams.replies import Appended, Created, Page, Reply
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+_access_log = logging.getLogger("headwater.access")
 
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _REQUEST_ID = headers.X_REQUEST_ID.key
@@ -67,8 +66,34 @@ class Kind(Enum):
 READ, LIVE, WRITE, IN_TURN = Kind
 
 
+class LiveResponse(Protocol):
+    """A response that is not complete yet, as its connection and the server drive it."""
+
+    endless: bool
+    """Whether it may wait forever for something to send."""
+
+    def tick(self, now: float) -> None:
+        """About twice a second: time-outs, heartbeats."""
+
+    def resume(self) -> None:
+        """The socket has room again."""
+
+    def finish(self) -> None:
+        """End cleanly: the server shuts down."""
+
+    def abandon(self) -> None:
+        """The client is gone."""
+
+
+class StreamedResponse(LiveResponse, Protocol):
+    """A response that is sent piece by piece."""
+
+    def begin(self) -> None:
+        """Every response before it has been sent: send the head, and start."""
+
+
 class Carrier(Caller, Protocol):
-    """The connection, as an exchange uses it."""
+    """The connection, as its exchanges and their handlers use it."""
 
     exchanges: "deque[Exchange]"
     """Those whose responses have not been sent."""
@@ -334,7 +359,7 @@ class Exchange(AdmittedRequest, eq=False):
         if self.events and self.context.audit is not None and status in self.events:
             self._audit(self.events[status], status)
         if self.context.settings.access_log:
-            log_request(self.request, status, seconds, self.request_id(), response)
+            self._log_access(status, seconds, response)
         self.connection.finished()
 
     def _audit(self, event: Event, status: int) -> None:
@@ -347,7 +372,21 @@ class Exchange(AdmittedRequest, eq=False):
         """Count a streamed response when it begins: its status is final then."""
         self.node.metrics.requests[self.route, 200] += 1
         if self.context.settings.access_log:
-            log_request(self.request, 200, monotonic() - self.began_at_seconds, self.request_id())
+            self._log_access(200, monotonic() - self.began_at_seconds)
+
+    def _log_access(self, status: int, seconds: float, response: list[bytes] | None = None) -> None:
+        """Write a line to the access log; the length of a streamed response is unknown when it begins."""
+        method, path = self.request.method.decode("latin-1"), self.request.path.decode("latin-1")
+        facts = {
+            "method": method,
+            "path": path,
+            "status": status,
+            "milliseconds": round(seconds * 1000, 3),
+            "request_id": self.request_id(),
+        }
+        if response is not None:
+            facts["bytes"] = sum(map(len, response))
+        _access_log.info("%s %s %d", method, path, status, extra=facts)
 
     def request_id(self) -> str:
         """The client's name for this request, or else a new one, to find it in the log."""

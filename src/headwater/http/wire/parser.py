@@ -11,7 +11,7 @@ nothing else; wherever they are, the native parser finds the same requests.
 """
 
 import re
-from typing import Any
+from typing import Any, Protocol
 
 import httptools
 
@@ -19,7 +19,6 @@ from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE, ChunkedBody, end_of_lines
 from headwater.http.wire.heads import Heads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
-from headwater.http.wire.owner import Owner
 from headwater.http.wire.requests import Request, head_problem, split_target
 from headwater.http.wire.stages import BODY, HEAD, IDLE
 from headwater.http.wire.uploads import Upload
@@ -39,6 +38,25 @@ _CONNECTION, _CONTENT_LENGTH, _EXPECT = names.CONNECTION.key, names.CONTENT_LENG
 _TRANSFER_ENCODING = names.TRANSFER_ENCODING.key
 _EMPTY_LINES = re.compile(rb"[\r\n]+")
 _G = ord("G")
+
+
+class Owner(Protocol):
+    """Receives what the parser has found."""
+
+    def requested(self, request: Request) -> None:
+        """A whole request has arrived."""
+
+    def take(self, request: Request) -> bool:
+        """A whole request with a plain head has arrived; returns whether it is taken, as a body in memory can be."""
+
+    def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None] | Refusal:
+        """How large a body may be, and its intake, if it does not simply go to memory; or why none is read."""
+
+    def begin_body(self, head: Request, size: int | None, *, expects_continue: bool) -> Intake | None:
+        """A large body is about to come, or the client waits for `100 Continue`; returns its intake if it is taken."""
+
+    def refuse(self, code: Code, detail: str) -> None:
+        """The input is not a valid request, and nothing after it can be read."""
 
 
 class RequestParser:
