@@ -15,8 +15,6 @@ REQUIRED_VARIABLE = "HEADWATER_REQUIRE_COMPILED"
 MODULES = (
     "headwater.http.connection.fast._short_path",
     "headwater.http.wire._scanning",
-    "headwater.node._committing",
-    "headwater.streams._appending",
 )
 PURE = os.environ.get(PURE_VARIABLE, "") not in ("", "0")
 """Whether only modules in Python are used."""

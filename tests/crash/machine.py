@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headwater.log import directory
 from headwater.log.images.files import ImageFiles, ImageWriter
 from headwater.log.journal.journal import Journal
+from headwater.log.journal.writer import JournalWriter
 from headwater.storage.disk import File
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
@@ -62,8 +63,8 @@ class WouldWait(Exception):
     """A commit needs a spare that is still being made."""
 
 
-class SteppedJournal(Journal):
-    """A journal whose spares are made when the machine says so."""
+class SteppedWriter(JournalWriter):
+    """A writer whose spares are made when the machine says so."""
 
     is_making_spare = False
 
@@ -85,6 +86,13 @@ class SteppedJournal(Journal):
         if (error := self.make_spare()) is not None:
             raise error
         return super()._take_spare(waits=waits)
+
+
+class SteppedJournal(Journal):
+    """A journal with such a writer."""
+
+    writer_type = SteppedWriter
+    writer: SteppedWriter
 
 
 class ImageInTheMaking:
@@ -150,7 +158,7 @@ class Machine:
         assert isinstance(journal, SteppedJournal), "the machine needs a journal without threads"
         self.journal = journal
         self.history.check(self.state)
-        self.journal.make_ready()
+        self.journal.writer.make_ready()
         self._check_running()
 
     def work(self) -> None:
@@ -159,7 +167,7 @@ class Machine:
         if kind < 0.60:
             self.commit()
         elif kind < 0.70:
-            self._background(self.journal.make_spare)
+            self._background(self.journal.writer.make_spare)
         else:
             self._background(self._work_on_image)
         self._check_running()

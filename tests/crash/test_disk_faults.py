@@ -274,10 +274,10 @@ def test_a_flipped_bit_is_found_or_harmless() -> None:
 def test_a_flipped_bit_cuts_the_last_batch_only() -> None:
     """Every bit of the last batch and of the one before: the last is cut as torn, the other is refused."""
     machine = aged_machine(1)
-    ends = [machine.journal.end]
+    ends = [machine.journal.writer.end]
     while len({path for path, _ in ends}) > 1 or len(ends) < 3:
         machine.commit()
-        ends = [*ends[-2:], machine.journal.end]
+        ends = [*ends[-2:], machine.journal.writer.end]
     (path, first), (_, second), (_, third) = ends
     for begin, end, outcome in ((first, second, "refused"), (second, third, "cut")):
         for at in range(begin, min(end, begin + 200)):

@@ -26,13 +26,13 @@ class DataDirectory:
     def open(self) -> Recovered:
         """Recover, as a server does when it starts."""
         self.state, self.journal, self.images, self.blobs = recovered = recover(DATA, JOURNAL_FILE_BYTES, self.disk)
-        self.journal.make_ready()
+        self.journal.writer.make_ready()
         return recovered
 
     def commit(self, *commands: Command) -> list[Reply]:
         self.batches += 1
         replies = apply(self.state, self.journal.commit(self.batches, list(commands)))
-        self.journal.make_spare()
+        self.journal.writer.make_spare()
         return replies
 
     def append(self, count: int, size: int = 300) -> None:

@@ -5,7 +5,7 @@ import gc
 import os
 import resource
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headwater.storage import disk as disk_module
-from headwater.storage.disk import Disk, RealDisk
+from headwater.storage.disk import NO_SYNCED_WRITES, Disk, RealDisk
 from headwater.testing import FaultyDisk, Step
 
 Place = tuple[Disk, Path]
@@ -309,3 +309,65 @@ def test_only_so_many_directories_stay_open_and_all_are_synced(tmp_path: Path) -
     for number in range(disk_module.DIRECTORIES_MAX + 20):
         assert disk.names(tmp_path / str(number)) == []
     assert len(os.listdir("/proc/self/fd")) <= before + disk_module.DIRECTORIES_MAX
+
+
+@pytest.mark.parametrize("error", sorted(NO_SYNCED_WRITES))
+def test_a_system_that_cannot_write_and_sync_at_once_does_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    file, calls = RealDisk().create(tmp_path / "file", 64), list[str]()
+    write, sync = os.pwritev, os.fdatasync
+
+    def pwritev(fd: int, parts: Sequence[bytes], at: int, flags: int = 0) -> int:
+        calls.append("synced write" if flags else "write")
+        if flags:
+            raise OSError(error, os.strerror(error))
+        return write(fd, parts, at)
+
+    def fdatasync(fd: int) -> None:
+        calls.append("sync")
+        sync(fd)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    for text in (b"one", b"two"):
+        file.write_synced([text, b"!"], 8)
+    assert calls == ["synced write", "write", "sync", "write", "sync"], "it is not tried again"
+    assert file.read(8, 4) == b"two!"
+    file.close()
+
+
+def test_a_synced_write_that_was_cut_short_is_written_again_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, calls = RealDisk().create(tmp_path / "file", 64), list[str]()
+    write, sync = os.pwritev, os.fdatasync
+
+    def pwritev(fd: int, parts: Sequence[bytes], at: int, flags: int = 0) -> int:
+        calls.append("synced write" if flags else "write")
+        return write(fd, [parts[0][:2]] if flags else parts, at, flags)
+
+    def fdatasync(fd: int) -> None:
+        calls.append("sync")
+        sync(fd)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    file.write_synced([b"whole", b"!"], 0)
+    assert calls == ["synced write", "write", "sync"]
+    assert file.read(0, 6) == b"whole!"
+    file.close()
+
+
+def test_a_failed_synced_write_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, calls = RealDisk().create(tmp_path / "file", 64), list[int]()
+
+    def pwritev(fd: int, parts: Sequence[bytes], at: int, flags: int = 0) -> int:
+        calls.append(flags)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.write_synced([b"x"], 0)
+    assert len(calls) == 1
+    file.close()

@@ -14,27 +14,20 @@ from time import monotonic
 
 import msgspec
 
-from headwater.compiled import compiled
-from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.apply import HANDLERS, apply
-from headwater.streams.batches import FREEING_BYTES_MAX, NEEDS_ROOM, Batch, cost_bytes, frees_space
-from headwater.streams.cluster import AskFlush, AskTables, Checkpoint
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Delete,
-    FinishProducer,
-    OpenBucket,
-    Pin,
-    Retain,
-    SealBucket,
+from headwater.streams.apply import apply
+from headwater.streams.batches import (
+    CLIENT_COMMANDS,
+    FREEING_BYTES_MAX,
+    NEEDS_ROOM,
+    Batch,
+    cost_bytes,
+    frees_space,
 )
-from headwater.streams.purges import AskPurge
-from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
+from headwater.streams.commands import Command
 from headwater.streams.replies import Duplicate, Reply
 from headwater.streams.state import State
 
@@ -50,23 +43,6 @@ OUTCOME_SECONDS = 20.0
 """After this time the client of a command in flight gets the answer that its outcome is unknown."""
 CHECK_SECONDS = 0.5
 """How often the age of what is in flight is checked, on a shared log."""
-CLIENT_COMMANDS = NEEDS_ROOM | {
-    AskFlush,
-    AskPurge,
-    AskTables,
-    Checkpoint,
-    Delete,
-    DropConsumer,
-    FinishProducer,
-    LeaseLake,
-    OpenBucket,
-    Pin,
-    RegisterConsumer,
-    RegisterConsumerFor,
-    Retain,
-    SealBucket,
-}
-"""Commands that a client waits for; all others belong to chores, which wait for as long as it takes."""
 
 Done = Callable[[Reply], None]
 """Receives the reply to one command."""
@@ -76,9 +52,6 @@ Now = Callable[[], int]
 """The time in microseconds since 1970."""
 
 log = logging.getLogger(__name__)
-
-_appending = compiled("headwater.streams._appending")
-_HANDLERS = HANDLERS if _appending is None else {**HANDLERS, Append: _appending.apply}
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -127,8 +100,6 @@ class Committer:
         self._withheld: list[tuple[_Sent, list[Reply]]] = []
         """Decided batches of ours whose clients get no answer yet, because this node is not a member."""
         self._check_timer: asyncio.TimerHandle | None = None
-        self.turn, self._next_turn = self._send_scheduled, self._send_next
-        """What the loop calls to send the queue: after a first command, and after a batch; compiled where it can be."""
 
     @property
     def idle(self) -> bool:
@@ -136,10 +107,6 @@ class Committer:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        committing = compiled("headwater.node._committing")
-        if committing is not None and type(self._log) is Journal:
-            short = committing.ShortCommits(self, self._log, self._state, self._tails, self._metrics, self._now)
-            self.turn = self._next_turn = short.send
         self._log.start(self.deliver, self.take_back)
         if self._log.shared:
             self._check()
@@ -205,10 +172,10 @@ class Committer:
         """Queue a command whose size in the log (`cost_bytes`) the caller knows already."""
         self._queue.append((command, done, size_bytes))
         self.queued_bytes += size_bytes
-        if self._may_send and not self._scheduled:
+        if not self._scheduled and self._may_send:
             # Not at once: everything else that this turn of the loop brings goes into the same batch.
             self._scheduled = True
-            self._loop.call_soon(self.turn)
+            self._loop.call_soon(self._send_scheduled)
 
     def _send_next(self) -> None:
         if self._queue and self._may_send:
@@ -286,9 +253,11 @@ class Committer:
         """Apply a decided batch, answer it if it is ours, send the next one, and wake live tails."""
         try:
             sent = None if ticket is None else self._settle(ticket, batch)
-            replies = apply(self._state, batch, _HANDLERS)
+            replies = apply(self._state, batch)
         except Exception as error:
-            self.fail(error)
+            # The state has fallen behind the log for good: no later answer could be trusted.
+            log.critical("a decided batch cannot be applied, so the server stops", exc_info=error)
+            self._on_failure(error)
             return
         if sent is None:
             self.on_foreign(batch.commands, replies)
@@ -302,22 +271,20 @@ class Committer:
                 self._withhold(sent, replies)
             if self._queue:
                 # In the next turn: the batch may be synced on the loop, and what was just answered leaves before that.
-                self._loop.call_soon(self._next_turn)
+                self._loop.call_soon(self._send_next)
         if self._tails.names:
-            self.wake(batch.commands)
-        self.after_batch()
+            self._wake(batch.commands)
+        if sent is None or self._log.shared:
+            self.after_batch()
+        else:
+            self._loop.call_soon(self.after_batch)  # The answers leave before the chores look for work.
 
-    def wake(self, commands: list[Command]) -> None:
+    def _wake(self, commands: list[Command]) -> None:
         """Wake the live tails of what was applied."""
         waited_on = self._tails.names
         for name in set(map(_name_of, commands)):
             if name in waited_on:
                 self._tails.wake(name)
-
-    def fail(self, error: BaseException) -> None:
-        """The state has fallen behind the log for good: no later answer could be trusted."""
-        log.critical("a decided batch cannot be applied, so the server stops", exc_info=error)
-        self._on_failure(error)
 
     def _settle(self, ticket: Ticket, batch: Batch) -> _Sent:
         """Take a batch of ours out of flight."""

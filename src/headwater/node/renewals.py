@@ -23,6 +23,13 @@ class Renewals:
         self._touching: dict[str, int] = {}
         """When a stream was last read whose renewal by a read is on its way."""
 
+    def are_due(self, stream: Stream, now: int) -> bool:
+        """Whether a read of a stream with a sliding lifetime would renew it, or prolong a renewal on its way."""
+        ttl = stream.lifetime.ttl_seconds
+        if ttl is None:
+            return False
+        return now - stream.touched_at >= touch_interval_us(ttl) or stream.name in self._touching
+
     def time_for(self, name: str) -> int:
         """The time by which a stream is alive or expired: that of a renewal which is still on its way, or now."""
         pending = self._pending.get(name)
@@ -60,13 +67,21 @@ class Renewals:
 
     def renewing(self, name: str, alive_at: int, done: Done) -> Done:
         """Until a renewal has been applied, the stream is as alive as it was when that was asked for."""
-        count, first = self._pending.get(name, (0, alive_at))
-        self._pending[name] = count + 1, first
+        self.begin(name, alive_at)
 
         def renewed(reply: Reply) -> None:
-            left, since = self._pending.pop(name)
-            if left > 1:
-                self._pending[name] = left - 1, since
+            self.end(name)
             done(reply)
 
         return renewed
+
+    def begin(self, name: str, alive_at: int) -> None:
+        """A renewal is on its way, which was asked for when the stream was alive at this time."""
+        count, first = self._pending.get(name, (0, alive_at))
+        self._pending[name] = count + 1, first
+
+    def end(self, name: str) -> None:
+        """A renewal has been applied."""
+        left, since = self._pending.pop(name)
+        if left > 1:
+            self._pending[name] = left - 1, since

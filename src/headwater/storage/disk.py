@@ -25,6 +25,10 @@ NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 """Errors of a file system that cannot reserve space before it is written."""
+NO_SYNCED_WRITES = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""Errors of a system that cannot write and sync at once; it has written nothing then."""
+_WRITE_SYNCED: int = getattr(os, "RWF_DSYNC", 0)
+"""How `pwritev` is asked to do both; 0 where Python does not know it."""
 
 
 class File(Protocol):
@@ -35,6 +39,9 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return once everything written so far survives a loss of power."""
+
+    def write_synced(self, parts: Sequence[bytes], at: int) -> None:
+        """Write all parts in order, and return once they survive a loss of power; or raise."""
 
     def read(self, at: int, size: int) -> bytes:
         """At most `size` bytes; fewer only at the end of the file."""
@@ -64,6 +71,7 @@ class RealFile:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._can_write_synced = _WRITE_SYNCED != 0
 
     def write(self, parts: Sequence[bytes], at: int) -> None:
         total = sum(map(len, parts))
@@ -74,6 +82,21 @@ class RealFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    def write_synced(self, parts: Sequence[bytes], at: int) -> None:
+        # One system call instead of two, where the system has it; a short write is written again as a whole.
+        if not (self._can_write_synced and self._has_written_synced(parts, at)):
+            self.write(parts, at)
+            self.sync()
+
+    def _has_written_synced(self, parts: Sequence[bytes], at: int) -> bool:
+        try:
+            return os.pwritev(self._fd, parts, at, _WRITE_SYNCED) == sum(map(len, parts))
+        except OSError as error:
+            if error.errno not in NO_SYNCED_WRITES:
+                raise
+            self._can_write_synced = False
+            return False
 
     def read(self, at: int, size: int) -> bytes:
         return read_at(self._fd, at, size)

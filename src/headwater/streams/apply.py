@@ -23,17 +23,15 @@ from headwater.streams.state import State
 
 handling.handles(Append)(appending.apply)
 
-Handlers = Mapping[type, Callable[[State, Any], Reply]]
-
-HANDLERS: Handlers = handling.HANDLERS
+HANDLERS: Mapping[type, Callable[[State, Any], Reply]] = handling.HANDLERS
 
 
-def apply(state: State, batch: Batch, handlers: Handlers = HANDLERS) -> list[Reply]:
+def apply(state: State, batch: Batch) -> list[Reply]:
     """Apply a decided batch; a shard's time never runs backwards."""
     assert batch.first_position == state.position + 1, "the log has a hole or was applied twice"
     state.now = max(state.now, batch.at)
     replies = []
     for command in batch.commands:
         state.position += 1
-        replies.append(handlers[type(command)](state, command))
+        replies.append(HANDLERS[type(command)](state, command))
     return replies

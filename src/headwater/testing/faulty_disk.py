@@ -72,6 +72,10 @@ class FaultyFile:
         # After a failed sync the kernel drops what it could not write, and a later sync succeeds without it.
         self._step(Step.SYNC, self._content.sync, self._content.forget_pending)
 
+    def write_synced(self, parts: Sequence[bytes], at: int) -> None:
+        self.write(parts, at)
+        self.sync()
+
     def read(self, at: int, size: int) -> bytes:
         self._step(Step.READ, _nothing, _nothing)
         return bytes(self._content.data[at : at + size])

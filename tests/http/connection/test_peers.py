@@ -11,7 +11,7 @@ class ClosedTransport(asyncio.Transport):
 
 
 class LeftConnection(Connection):
-    _transport = ClosedTransport()
+    transport = ClosedTransport()
 
     def __init__(self) -> None:
         """Needs no server: only the transport is asked."""

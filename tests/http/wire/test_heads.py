@@ -426,13 +426,13 @@ def test_mutated_heads_are_read_as_the_native_parser_reads_them(make: Callable[.
             data = dice.choice(MUTATIONS)(dice, data)
         pieces = [data] if dice.random() < 0.8 else list(attacks.split(dice, data))
         listener = Listener(plain)
-        listener.parser._read_form, listener.parser._write_form = forms
+        listener.parser.read_form, listener.parser.write_form = forms
         for piece in pieces:
             if piece and not listener.parser.refused:
                 listener.parser.feed(piece)
         if dice.random() < 0.1:
             # As if the connection went on: its heads may still have the form of the last one.
-            forms = listener.parser._read_form, listener.parser._write_form
+            forms = listener.parser.read_form, listener.parser.write_form
         found = (*listener.heard, listener.parser.refused or listener.parser.stage)
         assert found == hear(Strict(), pieces), f"seed {SEED}, head {number}: {pieces}"
         left += not listener.plain

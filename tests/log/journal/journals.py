@@ -33,15 +33,15 @@ class Workbench:
         """The journal, replayed and ready to commit."""
         journal = self.open()
         list(journal.replay(after))
-        journal.make_ready()
-        journal.make_spare()
+        journal.writer.make_ready()
+        journal.writer.make_spare()
         return journal
 
     def commit(self, journal: Journal, *payloads: bytes) -> Batch:
         """Commit one batch with an append for each payload; a spare is made whenever one was used up."""
         batch = journal.commit(len(self.committed), [Append("orders", payload) for payload in payloads])
         self.committed.append(batch)
-        journal.make_spare()
+        journal.writer.make_spare()
         return batch
 
     def fill(self, count: int, size: int = 500) -> Journal:

@@ -37,19 +37,19 @@ _NEVER = float("inf")
 class Connection(SecurableProtocol):
     """One client; at its `deadline` the server expires it."""
 
-    _transport: asyncio.Transport
+    transport: asyncio.Transport
 
     def __init__(self, context: Context, router: Router, short_path: ShortPath | None = None) -> None:
         self.context, self._settings = context, context.settings
         self._find, self._short_path = router.find, short_path
         self.deadline = context.now + context.settings.header_seconds
         self.write_paused = self.lost = False
-        self._parser = RequestParser(self, context.heads, context.hosts)
+        self.parser = RequestParser(self, context.heads, context.hosts)
         self._pipeline = Pipeline()
         self.exchanges = self._pipeline.exchanges
         self._receiving = Receiving(self, router.find)
-        self._inflow, self._unsent = Inflow(self._feed_rest), Unsent(context.sending)
-        self.reserved, self._starting, self._lingered_bytes = False, False, 0
+        self.inflow, self._unsent = Inflow(self._feed_rest), Unsent(context.sending)
+        self.reserved, self.starting, self._lingered_bytes = False, False, 0
 
     # -- Who the client is ----------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ class Connection(SecurableProtocol):
     def address(self) -> str:
         """The client's IP address, or the proxy's; empty once the socket is closed, for work that outlives it."""
         try:
-            peer = self._transport.get_extra_info("peername")
+            peer = self.transport.get_extra_info("peername")
         except ValueError:  # From uvloop: there is no descriptor any more.
             return ""
         return str(peer[0]) if peer else ""
@@ -71,8 +71,8 @@ class Connection(SecurableProtocol):
     # -- The transport's side -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.reserved = not self.context.admit(self, self.address)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -81,19 +81,19 @@ class Connection(SecurableProtocol):
         # Break every reference cycle, so that the connection is freed without the garbage collector.
         self._pipeline.drop()
         self._receiving.close()
-        self._inflow.close()
+        self.inflow.close()
         self._unsent.release()
-        self._parser.close()
+        self.parser.close()
 
     def data_received(self, data: bytes) -> None:
         if self._short_path is not None and not self.exchanges and self._short_path.take(self, data):
             return
-        parser = self._parser
+        parser = self.parser
         self.context.received_bytes += len(data)
         if parser.refused:
             self._lingered_bytes += len(data)
             if self._lingered_bytes > LINGER_BYTES_MAX:
-                self._transport.abort()
+                self.transport.abort()
             return
         stage = parser.stage
         parser.feed(data)
@@ -104,21 +104,21 @@ class Connection(SecurableProtocol):
 
     def _set_deadline(self, stage: Stage) -> None:
         """Set the time until when the rest of a request must be here; `stage` is what came next before its input."""
-        parser = self._parser
+        parser = self.parser
         begins = parser.stage is BODY or stage is IDLE or self.deadline == _NEVER
         if begins and parser.stage is not IDLE and not parser.refused:
             self.deadline = self.context.now + self._patience_seconds()
 
     def eof_received(self) -> bool:
         """The client sends no more; keep the connection for the answers it waits for, unless one never ends."""
-        if not self.exchanges or self._pipeline.endless or self._parser.refused:
+        if not self.exchanges or self._pipeline.endless or self.parser.refused:
             return False
         self.exchanges[-1].close = True
         return True
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        self._unsent.hold(self._transport)
+        self._unsent.hold(self.transport)
         self.deadline = self.context.now + self._settings.slow_reader_seconds
         self.balance()
 
@@ -133,7 +133,7 @@ class Connection(SecurableProtocol):
 
     def _patience_seconds(self) -> float:
         """How long to wait for what the client does next."""
-        parser, settings = self._parser, self._settings
+        parser, settings = self.parser, self._settings
         if not parser.refused and parser.stage is not IDLE:
             return settings.body_seconds if parser.stage is BODY else settings.header_seconds
         return _NEVER if self.exchanges else LINGER_SECONDS if parser.refused else settings.idle_seconds
@@ -141,19 +141,19 @@ class Connection(SecurableProtocol):
     def balance(self) -> None:
         """Apply back-pressure: pause reading while the pipeline is full, and bound the work per loop turn."""
         has_room = not self._lacks_room()
-        self._inflow.steer(self._transport, has_room=has_room, has_rest=bool(self._parser.rest))
+        self.inflow.steer(self.transport, has_room=has_room, has_rest=bool(self.parser.rest))
         self._receiving.go_on()
 
     def _feed_rest(self) -> None:
         if not self._lacks_room():
-            stage = self._parser.stage
-            self._parser.feed(b"")
+            stage = self.parser.stage
+            self.parser.feed(b"")
             self._set_deadline(stage)
         self.balance()
 
     def _lacks_room(self) -> bool:
-        self._parser.full = len(self.exchanges) >= PIPELINE_MAX or self._inflow.muted
-        return self._receiving.full or self.write_paused or self._parser.full
+        self.parser.full = len(self.exchanges) >= PIPELINE_MAX or self.inflow.muted
+        return self._receiving.full or self.write_paused or self.parser.full
 
     # -- The parser's side ----------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Connection(SecurableProtocol):
         close = not request.keep_alive
         if self.reserved or self.context.draining:
             close = True
-            self._parser.stop()
+            self.parser.stop()
         self._begin(request, self._find(request.method, request.path), close=close)
 
     def _begin(self, request: Request, found: Found | Refusal, *, close: bool) -> None:
@@ -184,8 +184,8 @@ class Connection(SecurableProtocol):
             dispatch(exchange, found, reserved=self.reserved)
         except Exception:
             exchange.fail()
-        if len(exchanges) >= PIPELINE_MAX or self._inflow.muted:
-            self._parser.full = True
+        if len(exchanges) >= PIPELINE_MAX or self.inflow.muted:
+            self.parser.full = True
 
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None] | Refusal:
         return self._receiving.plan(method, path)
@@ -204,8 +204,8 @@ class Connection(SecurableProtocol):
 
     def refuse_head(self, head: Request, found: Found | None, refusal: Refusal) -> None:
         """Answer a request whose body is not read, and close when the client has seen the answer."""
-        if not (self.lost or self._parser.refused):
-            self._parser.stop()
+        if not (self.lost or self.parser.refused):
+            self.parser.stop()
             exchange = open_exchange(self, head, close=True)
             if found is not None:
                 exchange.route = found.label
@@ -224,7 +224,7 @@ class Connection(SecurableProtocol):
     def mute(self, seconds: float) -> None:
         """Take nothing from the client for a while: it has used more than its share."""
         if not self.lost:
-            self._inflow.mute(seconds)
+            self.inflow.mute(seconds)
             self.balance()
 
     def may_start(self, exchange: Exchange) -> bool:
@@ -235,13 +235,13 @@ class Connection(SecurableProtocol):
 
     def finished(self) -> None:
         """An exchange has its response: send every response whose turn has come, and start what waited for it."""
-        if not self._starting and (data := self._pipeline.take_only()) is not None:
+        if not self.starting and (data := self._pipeline.take_only()) is not None:
             self._count_sent(len(data))
-            self._transport.write(data)
+            self.transport.write(data)
             self._rest()
-            if self._inflow.paused:
+            if self.inflow.paused:
                 self.balance()
-        elif not self._starting:
+        elif not self.starting:
             self._send_finished()
             if self.exchanges:
                 self._start_waiting()
@@ -251,38 +251,38 @@ class Connection(SecurableProtocol):
         last = self._pipeline.take_finished(out)
         if last is not None:
             self._count_sent(sum(map(len, out)))
-            self._transport.writelines(out)
+            self.transport.writelines(out)
             self._sent(last)
 
     def _start_waiting(self) -> None:
-        self._starting = True
+        self.starting = True
         while (waiting := self._pipeline.first_waiting()) is not None and self.may_start(waiting):
             waiting.begin()
             # At once, so that a client that does not read pauses writing after the first large page. That makes room
             # for requests after those that waited, which may have their responses at once too.
             while self.exchanges and self.exchanges[0].response is not None:
                 self._send_finished()
-        self._starting = False
+        self.starting = False
 
     def _sent(self, last: Exchange) -> None:
         if last.close:
-            if self._parser.refused:
-                self._transport.write_eof()
+            if self.parser.refused:
+                self.transport.write_eof()
                 if not self.write_paused:
                     self.deadline = self.context.now + LINGER_SECONDS
             else:
-                self._parser.stop()
+                self.parser.stop()
                 self._close()
         elif self.exchanges:
             self._begin_stream()
         else:
             self._rest()
-        if self._inflow.paused:
+        if self.inflow.paused:
             self.balance()
 
     def _rest(self) -> None:
         """Everything so far has been answered: continue with a body that waited for that, or wait for more."""
-        if self._parser.stage is not IDLE:
+        if self.parser.stage is not IDLE:
             self._receiving.answered()
         elif not self.write_paused:
             self.deadline = self.context.now + self._settings.idle_seconds
@@ -301,7 +301,7 @@ class Connection(SecurableProtocol):
         exchange.began_stream()
         if stream.endless:
             # Requests after it are never answered: an SSE response ends with the connection.
-            self._parser.stop()
+            self.parser.stop()
             self._pipeline.drop_after(exchange)
         self._begin_stream()
 
@@ -314,9 +314,9 @@ class Connection(SecurableProtocol):
 
     def write(self, data: bytes) -> None:
         """Send a piece of the response that is first in line."""
-        if not self._transport.is_closing():
+        if not self.transport.is_closing():
             self._count_sent(len(data))
-            self._transport.write(data)
+            self.transport.write(data)
 
     def _count_sent(self, size: int) -> None:
         self.context.sent_bytes += size
@@ -330,9 +330,9 @@ class Connection(SecurableProtocol):
 
     def _close(self) -> None:
         """Close when everything has been sent; a client that takes nothing of it is dropped after a while."""
-        if not self.write_paused and self._unsent.watch(self._transport):
+        if not self.write_paused and self._unsent.watch(self.transport):
             self.deadline = self.context.now + self._settings.slow_reader_seconds
-        self._transport.close()
+        self.transport.close()
 
     # -- Time -----------------------------------------------------------------------------------------------------
 
@@ -343,30 +343,30 @@ class Connection(SecurableProtocol):
 
     def expire(self) -> None:
         """The deadline has passed: refuse a request that never ended, or drop a client that does not read."""
-        if self.write_paused or self._transport.is_closing():
-            if self._unsent.falls(self._transport):
+        if self.write_paused or self.transport.is_closing():
+            if self._unsent.falls(self.transport):
                 self.deadline = self.context.now + self._settings.slow_reader_seconds
             else:
-                self._transport.abort()
+                self.transport.abort()
         elif self._receiving.full:  # The client is waiting for us, so extend its deadline.
             self.deadline = self.context.now + self._settings.body_seconds
-        elif self._parser.refused or self._parser.stage is IDLE:
+        elif self.parser.refused or self.parser.stage is IDLE:
             self._close()
         else:
-            self._parser.stop()
+            self.parser.stop()
             self.refuse(Code.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
     def abort(self) -> None:
         """Close at once."""
-        self._transport.abort()
+        self.transport.abort()
 
     def drain(self) -> None:
         """The server shuts down: end live responses, and close when nothing is left to answer."""
         if self.exchanges:
             # Only after the last answer: what has begun may have been applied.
             self.exchanges[-1].close = True
-            self._parser.stop()
-        elif not self._transport.is_closing():
-            self._transport.close()
+            self.parser.stop()
+        elif not self.transport.is_closing():
+            self.transport.close()
         for live in self._pipeline.begun():
             live.finish()

@@ -27,6 +27,7 @@ cdef class Order:
     cdef int producer_at
     cdef int epoch_at
     cdef int seq_at
+    cdef int origin_at
     cdef bytes host
 
 

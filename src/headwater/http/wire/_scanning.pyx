@@ -55,7 +55,6 @@ cdef bytes _GET = b"GET", _POST = b"POST", _PUT = b"PUT", _DELETE = b"DELETE", _
 # Headers that keep a request off the short path: every request, reads, or writes.
 OWN_LINES, READS, WRITES = 1, 2, 4
 cdef dict _TRAITS = {
-    headers.ORIGIN.key: OWN_LINES,
     headers.X_REQUEST_ID.key: OWN_LINES,
     headers.IF_NONE_MATCH.key: READS | WRITES,
     headers.IF_MATCH.key: WRITES,
@@ -90,6 +89,7 @@ cdef class Order:
         self.producer_at = self._place(headers.PRODUCER_ID)
         self.epoch_at = self._place(headers.PRODUCER_EPOCH)
         self.seq_at = self._place(headers.PRODUCER_SEQ)
+        self.origin_at = self._place(headers.ORIGIN)
 
     def _place(self, header):
         return self.keys.index(header.key) if header.key in self.keys else -1

@@ -84,6 +84,12 @@ class Origins:
         self.to_all = setting == ALL or (setting == AUTO and not local)
         """Whether every page may read."""
         self._chosen, self._local = chosen, local
+        self.lines = remembered(entries_max=ORIGINS_MAX, length_max=CACHED_BYTES_MAX)(self._lines)
+        """The header lines for a page whose `Origin` this is; None if the gate must decide about its request."""
+
+    def _lines(self, origin: bytes) -> bytes | None:
+        text = origin.decode("latin-1").strip()
+        return None if self._local and not self._is_known(text) else self.reading_lines(text).encode("latin-1")
 
     def reading_lines(self, origin: str) -> str:
         """The header lines of a response to a page of this origin: whether it may read it."""

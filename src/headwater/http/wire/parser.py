@@ -79,27 +79,27 @@ class RequestParser:
         "_native",
         "_owner",
         "_path",
-        "_plain",
         "_query",
         "_raw_bytes",
-        "_read_form",
         "_target",
         "_upgrading_method",
         "_upload",
         "_uploaded_bytes",
-        "_write_form",
         "full",
+        "plain",
+        "read_form",
         "refused",
         "rest",
         "stage",
+        "write_form",
     )
 
     def __init__(self, owner: Owner, heads: Heads, hosts: Hosts | None = None) -> None:
         self._owner, self._heads, self._hosts = owner, heads, hosts
-        self._read_form: Any = None
-        self._write_form: Any = None
+        self.read_form: Any = None
+        self.write_form: Any = None
         """The forms of the last heads; those of reads have other headers."""
-        self._plain = True
+        self.plain = True
         """Whether the next head may be plain: the native parser takes nothing after a last request."""
         self._native: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
@@ -133,7 +133,7 @@ class RequestParser:
         while at < size and not self.refused:
             stage = self.stage
             if stage is IDLE:
-                if self._plain and (at := self._take_plain(data, at)) == size:
+                if self.plain and (at := self._take_plain(data, at)) == size:
                     return
                 if self.full:
                     self.rest = data[at:] + self.rest
@@ -155,13 +155,13 @@ class RequestParser:
         size = len(data)
         while at < size and not (self.refused or self.full):
             reads = data[at] == _G
-            head = self._heads.parse(data, at, self._read_form if reads else self._write_form)
+            head = self._heads.parse(data, at, self.read_form if reads else self.write_form)
             if head is None:
                 return at
             if reads:
-                self._read_form = head.form
+                self.read_form = head.form
             else:
-                self._write_form = head.form
+                self.write_form = head.form
             end = head.body_at + head.body_bytes
             if end > size:
                 return at
@@ -337,7 +337,7 @@ class RequestParser:
             self._chunks,
             self._intake,
         )
-        self._plain = keep_alive
+        self.plain = keep_alive
         self._release_body()
         self._owner.requested(request)
 

@@ -3,6 +3,7 @@
 import time
 from email.utils import formatdate
 from http import HTTPStatus
+from typing import TypeVar
 
 from headwater import __version__
 from headwater.http.wire import statuses
@@ -30,9 +31,11 @@ COPY_BYTES_MAX = 64 * 1024
 """Up to this size, copying a body after its head is cheaper than sending two parts."""
 
 TEMPLATES_MAX = 256
-"""How many responses with pages have a template, which takes a kilobyte or two."""
+"""How many responses of a kind have a template, which takes a kilobyte or two."""
 
 _BODILESS = frozenset({204, 304})
+
+K = TypeVar("K")
 
 
 SANDBOX_LINES = f"{headers.CONTENT_SECURITY_POLICY.line}sandbox; default-src 'none'\r\n"
@@ -59,9 +62,9 @@ class Renderer:
         """The first lines of a response by status and by what browsers may do with its body."""
         self.templates_until = 0.0
         """When the heads and templates are rendered anew, because of their date."""
-        self._pages: dict[tuple[str, Voice, bool, bool], bytes] = {}
+        self._pages: dict[tuple[str, Voice, bool, bool, bytes], bytes] = {}
         """Responses with a page and places for numbers, by content type and by whether they have data and records."""
-        self._appends: dict[tuple[Voice, bool, bool], bytes] = {}
+        self._appends: dict[tuple[Voice, bool, bool, bytes], bytes] = {}
         """The same for appends, by whether they have records and a producer."""
 
     def _head(self, status: int, policy_lines: str) -> bytes:
@@ -95,16 +98,19 @@ class Renderer:
         template = self.append_template(voice, records=reply.record is not None, producer=producer)
         return 200 if producer else 204, [template % statuses.append_numbers(reply)]
 
-    def append_template(self, voice: Voice, *, records: bool, producer: bool) -> bytes:
-        """The response to an append to a stream that stays open, with places for its numbers."""
+    def append_template(self, voice: Voice, *, records: bool, producer: bool, own_lines: bytes = b"") -> bytes:
+        """The response to an append to a stream that stays open, with places for its numbers.
+
+        `own_lines` are for the client alone: whether its origin may read.
+        """
         head = self._head(200 if producer else 204, "")
-        key = voice, records, producer
+        key = voice, records, producer, own_lines
         template = self._appends.get(key)
         if template is None:
             lines = statuses.append_template(voice, records=records, producer=producer)
             framing = f"{CONTENT_LENGTH}0\r\n" if producer else ""
-            template = head.replace(b"%", b"%%") + f"{lines}{framing}\r\n".encode("latin-1")
-            self._appends[key] = template
+            template = _template(head, lines, own_lines, f"{framing}\r\n")
+            _keep(self._appends, key, template)
         return template
 
     def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
@@ -119,17 +125,17 @@ class Renderer:
             return [template % (next_offset, incarnation, incarnation, start, next_offset, size, body)]
         return [template % (next_offset, incarnation, incarnation, start, next_offset, first, following, size, body)]
 
-    def page_template(self, page: Page, voice: Voice) -> bytes:
+    def page_template(self, page: Page, voice: Voice, own_lines: bytes = b"") -> bytes:
         """The response with a page that ends at the tail of an open stream, with places for what differs."""
         head = self._head(200, self._body_lines)
-        key = page.content_type, voice, page.next_offset > page.start, page.record_next is not None
+        if not voice.by_origin:
+            own_lines = b""  # A page says to all origins that they may read it.
+        key = page.content_type, voice, page.next_offset > page.start, page.record_next is not None, own_lines
         template = self._pages.get(key)
         if template is None:
-            lines = f"{statuses.page_template(page, voice)}{CONTENT_LENGTH}%d\r\n\r\n"
-            template = head.replace(b"%", b"%%") + lines.encode("latin-1") + b"%b"
-            if len(self._pages) >= TEMPLATES_MAX:
-                self._pages.clear()
-            self._pages[key] = template
+            lines = statuses.page_template(page, voice)
+            template = _template(head, lines, own_lines, f"{CONTENT_LENGTH}%d\r\n\r\n%b")
+            _keep(self._pages, key, template)
         return template
 
     def stream_head(self, lines: str, *, chunked: bool) -> bytes:
@@ -143,6 +149,18 @@ class Renderer:
         framing += CHUNKED_LINE if chunked else ""
         framing += CLOSE_LINE if close else ""
         return self._head(200, self._body_lines) + f"{lines}{framing}\r\n".encode("latin-1")
+
+
+def _template(head: bytes, lines: str, own_lines: bytes, framing: str) -> bytes:
+    """A response with places for numbers, of which `lines` and `framing` already have some."""
+    escaped = [part.replace(b"%", b"%%") for part in (head, own_lines)]
+    return escaped[0] + lines.encode("latin-1") + escaped[1] + framing.encode("latin-1")
+
+
+def _keep(templates: dict[K, bytes], key: K, template: bytes) -> None:
+    if len(templates) >= TEMPLATES_MAX:
+        templates.clear()
+    templates[key] = template
 
 
 def _response(head: bytes, answer: Answer, close: bool, head_only: bool) -> list[bytes]:

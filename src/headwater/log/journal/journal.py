@@ -8,13 +8,24 @@ short sync, and meanwhile both threads would wait for the interpreter in turn.
 """
 
 import asyncio
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
+from threading import Thread
 from time import monotonic
 
-from headwater.log.journal.writer import FILE_BYTES, SPARE, JournalWriter, NoRoom, end_process
+from headwater.log.journal.writer import (
+    FILE_BYTES,
+    SPARE,
+    SPARE_RETRY_SECONDS,
+    JournalWriter,
+    NoRoom,
+    end_process,
+)
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.protocol.limits import KIB
+from headwater.storage.disk import Disk
 from headwater.streams import batches
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
@@ -30,39 +41,49 @@ SHORT_BATCH_BYTES_MAX = 256 * KIB
 """A larger batch takes longer to write than to hand over."""
 
 
-class Journal(JournalWriter):
+class Journal:
     """A `CommandLog` in a directory, with one proposer: the process that holds the directory."""
 
     batches_in_flight_max = 1
     """The disk syncs one batch after another, so a larger next batch is worth more than an earlier one."""
     shared = False
     outage = None
-    _sync_seconds = 2 * SHORT_SYNC_SECONDS
-    """How long a sync takes on average; at first it is not known to be short."""
+    writer_type = JournalWriter
 
-    _queue: "SimpleQueue[tuple[bytes, int, list[Command], Ticket] | None]"
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk | None = None,
+        file_bytes: int = FILE_BYTES,
+        on_failure: Callable[[BaseException], None] = end_process,
+        *,
+        spare_retry_seconds: float = SPARE_RETRY_SECONDS,
+    ) -> None:
+        self.writer = self.writer_type(
+            directory, disk, file_bytes, on_failure, spare_retry_seconds=spare_retry_seconds
+        )
+        self.log_id = self.writer.log_id
+        self._queue: SimpleQueue[tuple[bytes, int, list[Command], Ticket] | None] = SimpleQueue()
+        """What the thread has to commit."""
+        self._thread: Thread | None = None
+        self._sync_seconds = 2 * SHORT_SYNC_SECONDS
+        """How long a sync takes on average; at first it is not known to be short."""
 
-    def start(self, deliver: Deliver, give_back: GiveBack) -> None:
-        """Open for appends, with a spare ready, and begin to deliver."""
-        self._loop, self._deliver, self._give_back = asyncio.get_running_loop(), deliver, give_back
-        self._queue = SimpleQueue()
-        self.make_ready()
-        self.start_thread(self._commit_forever)
-        self.start_thread(self.make_spares_forever)
+    @property
+    def has_room(self) -> bool:
+        return self.writer.has_room
 
-    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        self._guarded(partial(self._append, at, commands, ticket))
+    @property
+    def shortage(self) -> str:
+        return self.writer.shortage
 
-    def _append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        """Commit a batch on the loop, unless that may take long or needs another file: only the thread may wait."""
-        record = batches.encode(at, commands)
-        is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and len(record) <= SHORT_BATCH_BYTES_MAX
-        if is_short and self.has_space_for(len(record)):
-            decided = self._commit(record, at, commands, frees=False)
-            # In the next turn, as from the thread: the committer is not ready for it while it sends.
-            self._loop.call_soon(self._deliver, decided, ticket)
-        else:
-            self._queue.put((record, at, commands, ticket))
+    @property
+    def size_bytes(self) -> int:
+        return self.writer.size_bytes
+
+    def replay(self, after: int) -> Iterator[Batch]:
+        """Every batch above `after`; cuts off a torn end; refuses a gap or a bad frame before it."""
+        return self.writer.replay(after)
 
     def barrier(self, reached: Reached) -> None:
         reached(True)
@@ -70,13 +91,44 @@ class Journal(JournalWriter):
     def mark(self) -> bytes:
         return b""
 
+    def forget(self, upto: int) -> None:
+        self.writer.forget(upto)
+
+    def cut(self) -> int:
+        return self.writer.cut()
+
+    async def has_forgotten(self, upto: int) -> bool:
+        return self.writer.has_forgotten(upto)
+
+    def start(self, deliver: Deliver, give_back: GiveBack) -> None:
+        """Open for appends, with a spare ready, and begin to deliver."""
+        self._loop, self._deliver, self._give_back = asyncio.get_running_loop(), deliver, give_back
+        self.writer.make_ready()
+        self._thread = self.writer.start_thread(self._commit_forever)
+        self.writer.start_thread(self.writer.make_spares_forever)
+
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
+        """Commit a batch and deliver it: at once, or from the thread."""
+        decided = self.writer.guarded(partial(self._commit_at_once, at, commands, ticket))
+        if decided is not None:
+            self._deliver(decided, ticket)
+
+    def _commit_at_once(self, at: int, commands: list[Command], ticket: Ticket) -> Batch | None:
+        """Commit a batch on the loop, unless that may take long or needs another file: only the thread may wait."""
+        record = batches.encode(at, commands)
+        is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and len(record) <= SHORT_BATCH_BYTES_MAX
+        if is_short and self.writer.has_space_for(len(record)):
+            return self._commit(record, at, commands, frees=False)
+        self._queue.put((record, at, commands, ticket))
+        return None
+
     def close(self) -> None:
-        if self._threads:
-            self.begin_close()
+        if self._thread is not None:
+            self.writer.begin_close()
             self._queue.put(None)
             # The last append may need a spare, so the thread that makes them ends after it.
-            self._threads[0].join()
-        super().close()
+            self._thread.join()
+        self.writer.close()
 
     def _commit_forever(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -94,8 +146,8 @@ class Journal(JournalWriter):
         return self._commit(batches.encode(at, commands), at, commands, frees=frees)
 
     def _commit(self, record: bytes, at: int, commands: list[Command], *, frees: bool) -> Batch:
-        position = self.stage(record, len(commands), frees=frees, waits=True)
+        position = self.writer.stage(record, len(commands), frees=frees, waits=True)
         began = monotonic()
-        self.sync()
+        self.writer.sync()
         self._sync_seconds += (monotonic() - began - self._sync_seconds) / SYNCS_AVERAGED
         return Batch(position, at, commands)

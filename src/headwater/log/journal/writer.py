@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
 from headwater.log import frames
 from headwater.log.journal import files, identity
@@ -31,6 +32,8 @@ SPARE_RETRY_SECONDS = 1.0
 SPARE_PAUSES_MAX = 32
 """How long to wait before another spare is tried; doubled each time, up to so many times as long. A journal file that
 is removed ends the wait."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -192,8 +195,7 @@ class JournalWriter:
         """Write what is staged, and return once it survives a loss of power."""
         if self._staged:
             assert self._file is not None
-            self._file.write(self._staged, self._file_at - self._staged_bytes)
-            self._file.sync()
+            self._file.write_synced(self._staged, self._file_at - self._staged_bytes)
             self._staged, self._staged_bytes = [], 0
 
     def close(self) -> None:
@@ -228,22 +230,26 @@ class JournalWriter:
         for name in self._disk.names(folder):
             self._disk.remove(folder / name)
 
-    async def has_forgotten(self, upto: int) -> bool:
+    def has_forgotten(self, upto: int) -> bool:
+        """Whether no file with a position up to this one is left."""
         return not self._names or first_position_of(self._names[0]) > upto
 
     # -- Files ----------------------------------------------------------------------------------------------------
 
-    def start_thread(self, work: Callable[[], None]) -> None:
+    def start_thread(self, work: Callable[[], None]) -> threading.Thread:
         """Run something beside the caller until it ends; if it fails, the journal has failed."""
-        thread = threading.Thread(target=self._guarded, args=(work,), name=work.__name__, daemon=True)
+        thread = threading.Thread(target=self.guarded, args=(work,), name=work.__name__, daemon=True)
         self._threads.append(thread)
         thread.start()
+        return thread
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def guarded(self, work: Callable[[], T]) -> T | None:
+        """Do something after whose failure nothing on the disk could be trusted, so that the process ends."""
         try:
-            work()
+            return work()
         except Exception as error:
             self._on_failure(error)
+            return None
 
     def _take_spare(self, *, waits: bool) -> File:
         """The spare, which is being made if there is none yet; while none can be made, wait for one or raise NoRoom."""

@@ -1,10 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The short path: requests of the usual kind, from their bytes to their responses in one compiled step.
 
-A usual request is an append of one JSON object or of bytes, without conditions, perhaps with producer headers; or a read
-of the last few messages from an offset. It must be the only unanswered request of its connection. On a guarded server,
-the same client must also have been the last one admitted to that URL. Responses equal those of `dispatch` byte for byte;
-everything else, including an append with an unusual outcome, goes to `dispatch`.
+A usual request is an append of a few JSON messages or of bytes, without conditions, perhaps with producer headers; or a
+read of the last few messages from an offset. It must be the only unanswered request of its connection. On a guarded
+server, the same client must also have been the last one admitted to that URL. Responses equal those of `dispatch` byte
+for byte; everything else, including an append with an unusual outcome, goes to `dispatch`.
+
+What it uses of connections, parsers, shards and their committers is declared in `seam`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -30,13 +32,13 @@ from headwater.node.committer import QUEUE_BYTES_MAX
 from headwater.node.metrics import SECONDS, Histogram
 from headwater.node.shard import Shard
 from headwater.protocol import content_types
-from headwater.protocol.json_mode import SHALLOW_BYTES_MAX, VALUE, is_object, is_too_deep
+from headwater.protocol import message_ends
+from headwater.protocol.json_mode import SHALLOW_BYTES_MAX, VALUE, is_object, is_too_deep, split
 from headwater.protocol.lifetimes import FOREVER
-from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX
+from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX, SECOND_US
 from headwater.protocol.producers import PLAIN_DIGITS_MAX, Producer, text_of
 from headwater.streams.batches import COMMAND_BYTES
 from headwater.streams.commands import Append
-from headwater.streams.reading import FEW_APPENDS_MAX, FEW_BYTES_MAX
 from headwater.streams.replies import Appended, Page
 
 cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
@@ -47,8 +49,10 @@ cdef Py_ssize_t _SHALLOW_BYTES_MAX = SHALLOW_BYTES_MAX
 cdef object _Append = Append, _Producer = Producer, _Appended = Appended, _Page = Page, _text_of = text_of
 cdef int _OWN_LINES = _scanning.OWN_LINES, _READS = _scanning.READS, _WRITES = _scanning.WRITES
 cdef Py_ssize_t _PATH_BYTES_MAX = CACHED_BYTES_MAX, _QUEUE_BYTES_MAX = QUEUE_BYTES_MAX
-cdef Py_ssize_t _BODY_BYTES_MAX = streams.SPLIT_ON_LOOP_BYTES_MAX, _PAGE_BYTES_MAX = min(FEW_BYTES_MAX, COPY_BYTES_MAX)
-cdef Py_ssize_t _APPENDS_MAX = FEW_APPENDS_MAX, _ID_BYTES_MAX = PRODUCER_ID_BYTES_MAX, _DIGITS_MAX = PLAIN_DIGITS_MAX
+cdef Py_ssize_t _BODY_BYTES_MAX = streams.SPLIT_ON_LOOP_BYTES_MAX, _PAGE_BYTES_MAX = COPY_BYTES_MAX
+cdef Py_ssize_t _ID_BYTES_MAX = PRODUCER_ID_BYTES_MAX, _DIGITS_MAX = PLAIN_DIGITS_MAX
+cdef object _split = split, _ends_of = message_ends.of
+cdef long long _SECOND_US = SECOND_US
 cdef Py_ssize_t _COMMAND_BYTES = COMMAND_BYTES
 cdef double _NEVER = float("inf")
 cdef object _log = logging.getLogger("headwater.http.connection.fast.short_path")
@@ -56,6 +60,8 @@ cdef object _log = logging.getLogger("headwater.http.connection.fast.short_path"
 cdef enum:
     BOUNDS = 32
     PARTS = 16
+    APPENDS_MAX = 128
+    MESSAGES_MAX = 16
 
 
 cdef double _BOUNDS[BOUNDS]
@@ -170,12 +176,23 @@ cdef bint _is_one_object(bytes body) except -1:
     return size <= _SHALLOW_BYTES_MAX or not _is_too_deep(body)
 
 
+cdef list _few_messages(bytes body):
+    """The messages of an array of a few; None for all others."""
+    if PyBytes_GET_SIZE(body) < 2 or PyBytes_AS_STRING(body)[0] != c"[":
+        return None
+    messages = _split(body)
+    return messages if type(messages) is list and 0 < len(messages) <= MESSAGES_MAX else None
+
+
 cdef class Waiting:
     """An append that waits for the log, in the place of an `Exchange` among those of its connection."""
 
     cdef ShortPath path
     cdef readonly object connection, found, voice, identity, account
     cdef readonly bytes head, body
+    cdef bytes own_lines
+    cdef bint renews
+    """Whether its stream is as alive as it was when this was asked for, until it has been applied."""
     cdef readonly int judged_by
     cdef readonly double began_at_seconds
     cdef public bint close
@@ -206,6 +223,8 @@ cdef class Waiting:
 
     def __call__(self, reply):
         """Answer with the outcome."""
+        if self.renews:
+            self.path.renewals.end(self.found.address.name)
         if type(reply) is _Appended and not self.close and not reply.closed:
             self.path.answer(self, reply)
         else:
@@ -216,11 +235,19 @@ cdef class ShortPath:
     """Takes the usual requests on one listener."""
 
     cdef Scanner _scanner
-    cdef object _context, _guard, _find, _shard, _state, _committer, _log, _renderer, _metrics
+    cdef object _context, _guard, _origin_lines, _find, _shard, _state, _committer, _log, _renderer, _metrics
+    cdef object renewals
     cdef object _identity, _account
     """Of the client whose request is being taken."""
+    cdef bytes _own_lines
+    """What the response says to its origin."""
+    cdef object _stream
+    """What is appended to; None if only the shard may say that it is there."""
     cdef int _judged_by
     cdef dict _templates
+    """By voice; those of the last one are at hand, because to find a voice takes longer than to find a template."""
+    cdef object _last_voice
+    cdef dict _last_templates
     cdef double _templates_until, _idle_seconds
     cdef Py_ssize_t _page_bytes_max
     cdef bint _is_alone
@@ -231,10 +258,11 @@ cdef class ShortPath:
         self._shard = shard = context.node.only
         self._is_alone = type(shard) is Shard and not context.node.shared
         self._state, self._committer, self._log = shard.state, shard.committer, shard.command_log
+        self.renewals, self._origin_lines = shard.renewals, context.origins.lines
         self._renderer, self._metrics = context.renderer, context.node.metrics
         self._idle_seconds = context.settings.idle_seconds
         self._page_bytes_max = min(context.settings.page_bytes, _PAGE_BYTES_MAX)
-        self._templates = {}
+        self._templates, self._last_voice, self._last_templates = {}, None, {}
         self._templates_until = 0.0
 
     def take(self, connection, bytes data):
@@ -242,23 +270,28 @@ cdef class ShortPath:
         cdef Scanner scanner = self._scanner
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef bint is_read = size > 0 and PyBytes_AS_STRING(data)[0] == c"G"
-        parser = connection._parser
-        if parser.stage is not _IDLE or not parser._plain or parser.refused or parser.full or parser.rest:
+        parser = connection.parser
+        if parser.stage is not _IDLE or not parser.plain or parser.refused or parser.full or parser.rest:
             return False
         if connection.write_paused or connection.reserved or self._context.draining:
             return False
-        form = parser._read_form if is_read else parser._write_form
+        form = parser.read_form if is_read else parser.write_form
         if not scanner.scan(data, 0, form):
             return False
         if scanner.body_at + scanner.body_bytes != size or scanner.path.size > _PATH_BYTES_MAX:
             return False
         if scanner.order is not form and scanner.order.is_kept:
             if is_read:
-                parser._read_form = scanner.order
+                parser.read_form = scanner.order
             else:
-                parser._write_form = scanner.order
+                parser.write_form = scanner.order
         if scanner.order.traits & (_OWN_LINES | (_READS if is_read else _WRITES)):
             return False
+        self._own_lines = b""
+        if scanner.order.origin_at >= 0:
+            self._own_lines = self._origin_lines(bytes_of(scanner.value[scanner.order.origin_at]))
+            if self._own_lines is None:
+                return False
         found = self._find(scanner.method, bytes_of(scanner.path))
         if type(found) is not _Found or found.run is not (_read_handler if is_read else _append_handler):
             return False
@@ -315,9 +348,20 @@ cdef class ShortPath:
         elif order.epoch_at >= 0 or order.seq_at >= 0:
             return None
         body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + scanner.body_at, scanner.body_bytes)
+        name, ends, asked_at = found.address.name, None, None
         if _is_json(content_type) and not _is_one_object(body):
-            return None
-        return _Append(found.address.name, body, None, content_type, False, None, producer)
+            messages = _few_messages(body)
+            if messages is None:
+                return None
+            body, ends = b"".join(messages), _ends_of(messages)
+        self._stream = stream = (<dict>self._state.streams).get(name) if self._is_alone else None
+        if stream is not None and stream.lifetime is not _FOREVER:
+            alive_at = self.renewals.time_for(name)
+            if not _lasts(stream, alive_at):
+                return None
+            if stream.lifetime.ttl_seconds is not None:
+                asked_at = alive_at
+        return _Append(name, body, ends, content_type, False, None, producer, None, None, None, asked_at)
 
     cdef int _submit(self, connection, found, voice, bytes data, command) except -1:
         """Have an append decided, which the connection waits for."""
@@ -325,16 +369,17 @@ cdef class ShortPath:
         cdef bytes body = command.payload
         account = self._account
         if account is not None:
-            account.appends.level = account.appends.level - PyBytes_GET_SIZE(body)
+            account.appends.level = account.appends.level - self._scanner.body_bytes
             account.requests.level = account.requests.level - 1
         waiting.path, waiting.connection, waiting.found = self, connection, found
         waiting.head, waiting.body = data[: self._scanner.body_at], body
         waiting.voice, waiting.identity, waiting.account = voice, self._identity, account
+        waiting.own_lines = self._own_lines
         waiting.began_at_seconds, waiting.judged_by = monotonic(), self._judged_by
         connection.deadline = _NEVER
         connection.exchanges.append(waiting)
         try:
-            self._enqueue(command, _COMMAND_BYTES + PyBytes_GET_SIZE(body) + len(command.content_type), waiting)
+            self._enqueue(command, waiting)
         except Exception:
             _replace_with_exchange(waiting).fail()
         return 0
@@ -354,23 +399,20 @@ cdef class ShortPath:
         name = _text_of(bytes_of(text))
         return _Producer(name, epoch, seq) if name else None
 
-    cdef int _enqueue(self, command, Py_ssize_t size, waiting) except -1:
-        """Queue an append of this size, as `Shard.submit` does."""
-        cdef object stream = (<dict>self._state.streams).get(command.name) if self._is_alone else None
-        if stream is None or stream.lifetime is not _FOREVER or stream.closed or stream.deleted:
+    cdef int _enqueue(self, command, Waiting waiting) except -1:
+        """Queue an append, as `Shard.submit` does."""
+        stream = self._stream
+        if stream is None or stream.closed or stream.deleted:
             self._shard.submit(command, waiting)
         elif self._committer.queued_bytes >= _QUEUE_BYTES_MAX or self._state.hot_bytes >= self._shard.hot_bytes_max:
             self._shard.submit(command, waiting)
         elif not self._log.has_room:
             self._shard.submit(command, waiting)
         else:
-            # As `Committer.submit`, without its calls.
-            committer = self._committer
-            committer._queue.append((command, waiting, size))
-            committer.queued_bytes = committer.queued_bytes + size
-            if committer._may_send and not committer._scheduled:
-                committer._scheduled = True
-                committer._loop.call_soon(committer.turn)
+            if command.asked_at is not None:
+                self.renewals.begin(command.name, command.asked_at)
+                waiting.renews = True
+            self._committer.enqueue(command, waiting, _cost(command))
         return 0
 
     cdef int answer(self, Waiting waiting, reply) except -1:
@@ -386,7 +428,9 @@ cdef class ShortPath:
             count = 4
         if epoch is not None:
             numbers[count], numbers[count + 1] = epoch, reply.producer_seq
-        cdef Template template = self._append_template(now, waiting.voice, record is not None, epoch is not None)
+        cdef Template template = self._append_template(
+            now, waiting.voice, waiting.own_lines, record is not None, epoch is not None
+        )
         response = template.fill(numbers, None, False, 0)
         self._count(found.label, 204 if epoch is None else 200, now - waiting.began_at_seconds)
         exchanges = connection.exchanges
@@ -398,13 +442,12 @@ cdef class ShortPath:
             connection.finished()
         return 0
 
-    cdef Template _append_template(self, double now, voice, bint records, bint producer):
-        key = (voice, records, producer)
-        if now >= self._templates_until:
-            self._templates.clear()
-        template = self._templates.get(key)
+    cdef Template _append_template(self, double now, voice, bytes own_lines, bint records, bint producer):
+        key = (own_lines, records, producer)
+        template = self._templates_for(voice, now).get(key)
         if template is None:
-            template = self._keep(key, self._renderer.append_template(voice, records=records, producer=producer))
+            text = self._renderer.append_template(voice, records=records, producer=producer, own_lines=own_lines)
+            template = self._keep(voice, key, text)
         return template
 
     # -- Reads ----------------------------------------------------------------------------------------------------
@@ -421,8 +464,12 @@ cdef class ShortPath:
         if offset < 0 or not self._is_alone or self._context.sending.full:
             return None
         stream = (<dict>self._state.streams).get(found.address.name)
-        if stream is None or stream.lifetime is not _FOREVER or stream.deleted or stream.closed:
+        if stream is None or stream.deleted or stream.closed:
             return None
+        if stream.lifetime is not _FOREVER:
+            now = self._shard.now()
+            if not _lasts(stream, now) or self.renewals.are_due(stream, now):
+                return None
         tail = stream.tail
         payloads = self._last_few(stream, offset, tail)
         if payloads is None:
@@ -448,7 +495,7 @@ cdef class ShortPath:
         return response
 
     cdef list _last_few(self, stream, long long offset, long long tail):
-        """The payloads from an offset to the tail, as `reading.last_few` finds them; None if the long path must look."""
+        """The payloads from an offset to the tail, each of one message; None if the long path must look."""
         cdef Py_ssize_t index, count
         cdef long long position
         if offset == tail:
@@ -458,7 +505,7 @@ cdef class ShortPath:
             return None
         cdef list hot = appends
         count = len(hot)
-        for index in range(count - 1, max(count - 1 - _APPENDS_MAX, -1), -1):
+        for index in range(count - 1, max(count - 1 - APPENDS_MAX, -1), -1):
             one = hot[index]
             position = one.offset
             if position == offset:
@@ -470,24 +517,37 @@ cdef class ShortPath:
         return None
 
     cdef Template _page_template(self, double now, voice, content_type, bint has_data, bint is_json):
-        key = (voice, content_type, has_data)
-        if now >= self._templates_until:
-            self._templates.clear()
-        template = self._templates.get(key)
+        key = (self._own_lines, content_type, has_data)
+        template = self._templates_for(voice, now).get(key)
         if template is None:
             record = 0 if is_json else None
             page = _Page(0, content_type, 0, has_data, True, False, b"", record, record)
-            template = self._keep(key, self._renderer.page_template(page, voice))
+            template = self._keep(voice, key, self._renderer.page_template(page, voice, self._own_lines))
         return template
 
     # -- Both -----------------------------------------------------------------------------------------------------
 
-    cdef Template _keep(self, tuple key, bytes text):
-        """Keep a template until its date is out of date."""
-        if self._templates_until != self._renderer.templates_until or len(self._templates) >= TEMPLATES_MAX:
+    cdef dict _templates_for(self, voice, double now):
+        """The templates of a voice whose date is right."""
+        if now >= self._templates_until:
             self._templates.clear()
-        template = self._templates[key] = Template(text)
-        self._templates_until = self._renderer.templates_until
+        elif voice is self._last_voice:
+            return self._last_templates
+        self._last_voice, self._last_templates = voice, self._templates.setdefault(voice, {})
+        return self._last_templates
+
+    cdef Template _keep(self, voice, tuple key, bytes text):
+        """Keep a template until its date is out of date."""
+        cdef dict templates = self._last_templates
+        if self._templates_until != self._renderer.templates_until:
+            # The renderer has begun anew, and so do these: all of them have one date.
+            self._templates.clear()
+            templates.clear()
+            self._templates[voice] = templates
+            self._templates_until = self._renderer.templates_until
+        if len(templates) >= TEMPLATES_MAX:
+            templates.clear()
+        template = templates[key] = Template(text)
         return template
 
     cdef int _count(self, str route, int status, double seconds) except -1:
@@ -511,14 +571,29 @@ cdef class ShortPath:
         context = self._context
         context.sent_bytes = context.sent_bytes + PyBytes_GET_SIZE(response)
         connection.deadline = <double>context.now + self._idle_seconds
-        connection._transport.write(response)
+        connection.transport.write(response)
 
 
 cdef bint _may_rest(connection) except -1:
     """Whether nothing is left to do for a connection once its only response is sent."""
-    if connection.write_paused or connection._starting or connection._inflow.paused:
+    if connection.write_paused or connection.starting or connection.inflow.paused:
         return False
-    return connection._parser.stage is _IDLE
+    return connection.parser.stage is _IDLE
+
+
+cdef bint _lasts(stream, long long now) except -1:
+    """Whether a stream with a lifetime lives for another second at least."""
+    lifetime = stream.lifetime
+    ttl = lifetime.ttl_seconds
+    cdef long long ends = lifetime.expires_at if ttl is None else stream.touched_at + ttl * _SECOND_US
+    return ends - now > _SECOND_US
+
+
+cdef inline Py_ssize_t _cost(command) except -1:
+    """As `cost_bytes` for an append without conditions."""
+    ends = command.ends
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(<bytes>command.payload) + len(command.content_type)
+    return _COMMAND_BYTES + size + (0 if ends is None else PyBytes_GET_SIZE(<bytes>ends))
 
 
 cdef long long _number(Text text):

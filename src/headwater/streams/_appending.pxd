@@ -1,1 +1,0 @@
-cpdef object apply(state, command)
