@@ -1,6 +1,7 @@
 """Where there is a C compiler, the compiled modules are built, so that every test runs with them."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,12 @@ def test_every_compiled_module_is_named() -> None:
     assert set(compiled.MODULES) == found
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("src/**/*.pyx")), ids=lambda path: path.name)
+def test_compiled_modules_use_nothing_private_of_other_objects(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not re.match(r"(from|import|cimport) ", line)]
+    assert [line for line in lines if re.search(r"\b(?!self\b|_scanning\b)\w+(\)|\])?\._(?!_)\w", line)] == []
+
+
 @pytest.mark.skipif(not CAN_BUILD, reason="there is no C compiler, or no headers of Python")
 def test_compiled_modules_are_built_where_they_can_be() -> None:
     assert run("from headwater.compiled import is_compiled; print(is_compiled())", HEADWATER_PURE="") == "True"
@@ -40,4 +47,4 @@ def test_compiled_modules_are_not_used_if_that_is_asked_for() -> None:
         "import sys, headwater.http.server, headwater.node.node\n"
         "print(*[name for name in compiled.MODULES if name in sys.modules])"
     )
-    assert run(source, HEADWATER_PURE="1") == "False None None None None"
+    assert run(source, HEADWATER_PURE="1") == "False None None"

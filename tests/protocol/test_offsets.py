@@ -74,17 +74,3 @@ def test_the_words_for_the_ends_are_not_positions() -> None:
 )
 def test_anything_else_is_not_an_offset(token: str) -> None:
     assert offsets.parse(token) is None
-
-
-@pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize("change", ["{}", " {}", "{} ", "+{}", "{}0", "{}\n", "%30{}", "{}&live=sse"])
-@pytest.mark.parametrize(
-    "token",
-    ["-1", "now", "", "42", f"{0:016}_{7:016}", f"{1:016}_{7:016}", "9" * 20, "0" * 20, "_" * 33, "\u0661" * 20],
-)
-def test_what_is_parsed_plainly_means_the_same_as_otherwise(token: str, change: str, form: Form) -> None:
-    changed = change.format(token)
-    plain = offsets.parse_plain(b"offset=" + changed.encode())
-    assert plain is None or plain == offsets.parse(changed, form)
-    if token in ("-1", f"{0:016}_{7:016}", "9" * 20) and change == "{}":
-        assert plain is not None

@@ -1,6 +1,5 @@
 import pytest
 
-from headwater.protocol import message_ends
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.message_ends import pack
 from headwater.protocol.offsets import NOW, parse
@@ -425,52 +424,3 @@ def no_source(origin: object) -> Stream:
 
 
 # -- A few appends at the tail ----------------------------------------------------------------------------------------
-
-
-def tail_of(*appends: Hot, start: int = 0) -> Stream:
-    """A stream that ends with these appends."""
-    last = appends[-1]
-    record_next = last.record + last.messages
-    return Stream("b/s", 5, JSON, FOREVER, 0, 0, 0, last.end, record_next, start, hot=list(appends))
-
-
-def numbered(offset: int, record: int, *messages: bytes) -> Hot:
-    return Hot(offset, b"".join(messages), message_ends.of(messages), record, record, 0, None)
-
-
-FEW = numbered(10, 3, b"10"), numbered(12, 4, b"200"), numbered(15, 5, b"3")
-
-
-@pytest.mark.parametrize(
-    ("offset", "count"), [(10, 3), (12, 2), (15, 1), (16, 0), (9, None), (11, None), (14, None), (17, None), (-1, None)]
-)
-def test_the_last_few_appends_begin_at_the_offset(offset: int, count: int | None) -> None:
-    few = reading.last_few(tail_of(*FEW), offset, 100)
-    assert few == (None if count is None else list(FEW[3 - count :]))
-
-
-def test_the_last_few_appends_fit_on_the_page() -> None:
-    stream = tail_of(*FEW)
-    assert (reading.last_few(stream, 10, 6), reading.last_few(stream, 10, 5)) == (list(FEW), None)
-
-
-def test_the_last_few_appends_are_retained() -> None:
-    stream = tail_of(*FEW, start=12)
-    assert (reading.last_few(stream, 12, 100), reading.last_few(stream, 10, 100)) == (list(FEW[1:]), None)
-
-
-def test_the_last_few_appends_are_in_memory() -> None:
-    assert reading.last_few(Stream("b/s", 5, JSON, FOREVER, 0, 0, 0, 16, 6), 10, 100) is None
-
-
-def test_the_last_few_appends_have_one_message_each() -> None:
-    stream = tail_of(numbered(0, 0, b"1", b"2"), numbered(2, 2, b"3"))
-    assert (reading.last_few(stream, 0, 100), len(reading.last_few(stream, 2, 100) or [])) == (None, 1)
-
-
-def test_the_last_few_appends_are_few() -> None:
-    stream = tail_of(*(numbered(number, number, b"1") for number in range(reading.FEW_APPENDS_MAX + 1)))
-    assert (reading.last_few(stream, 0, 1000), len(reading.last_few(stream, 1, 1000) or [])) == (
-        None,
-        reading.FEW_APPENDS_MAX,
-    )

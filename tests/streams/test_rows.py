@@ -1,8 +1,6 @@
 """Every command with its row, as one table. A new command is a new line here, and nothing else to remember."""
 
-from headwater.node import committer
 from headwater.streams.apply import HANDLERS
-from headwater.streams.batches import CLIENT_COMMANDS
 from headwater.streams.commands import Command
 from headwater.streams.logged import ROWS, Logged
 
@@ -70,7 +68,3 @@ def test_the_union_of_commands_is_the_list_of_rows() -> None:
 def test_a_command_that_takes_room_is_one_that_a_client_waits_for() -> None:
     """On a full disk it is refused, and no chore expects that."""
     assert [kind for kind, row in ROWS.items() if row.room == "takes" and row.asked_by != "client"] == []
-
-
-def test_the_committer_answers_the_commands_that_clients_wait_for() -> None:
-    assert committer.CLIENT_COMMANDS == CLIENT_COMMANDS

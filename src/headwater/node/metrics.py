@@ -48,12 +48,8 @@ class Metrics:
 
     def committed(self, commands: int, seconds: float) -> None:
         """Count a batch that has been decided."""
-        sizes, times = self.batch_commands, self.commit_seconds
-        # As `observe`, without calls.
-        sizes.counts[bisect_left(COMMANDS, commands)] += 1
-        sizes.sum += commands
-        times.counts[bisect_left(SECONDS, seconds)] += 1
-        times.sum += seconds
+        self.batch_commands.observe(commands)
+        self.commit_seconds.observe(seconds)
 
     def finished(self, route: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""
@@ -61,9 +57,7 @@ class Metrics:
         histogram = self.request_seconds.get(route)
         if histogram is None:
             histogram = self.request_seconds[route] = Histogram()
-        # As `observe`, without a call.
-        histogram.counts[bisect_left(SECONDS, seconds)] += 1
-        histogram.sum += seconds
+        histogram.observe(seconds)
 
 
 def histogram(name: str, help: str, values: Iterable[tuple[Labels, Histogram]]) -> Metric:

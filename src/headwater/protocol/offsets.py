@@ -22,8 +22,6 @@ class Form(StrEnum):
 
 
 _TOKEN = re.compile(r"([0-9]{16})_([0-9]{16})|([0-9]{20})")
-_PLAIN_QUERY = re.compile(rb"offset=(?:0{16}_([0-9]{15})[0-9]|([0-9]{20})|-1)").fullmatch
-"""The usual forms of an offset; the groups are positions, without the spare digit."""
 _DECIMAL = re.compile(r"[0-9]{1,20}")
 _HALF, _SPARE = 10**16, 10
 
@@ -48,21 +46,6 @@ def parse(token: str, form: Form = Form.FLAT) -> int | None:
     if token == "now":
         return NOW
     return parse_position(token, form)
-
-
-def parse_plain(query: bytes) -> int | None:
-    """The position in a query that is only an offset as every surface accepts it; None for all others, and for `now`.
-
-    >>> parse_plain(b"offset=-1"), parse_plain(b"offset=0000000000000000_0000000000000421")
-    (0, 42)
-    >>> parse_plain(b"offset=42"), parse_plain(b"offset=now"), parse_plain(b"live=sse")
-    (None, None, None)
-    """
-    match = _PLAIN_QUERY(query)
-    if match is None:
-        return None
-    digits = match.lastindex
-    return 0 if digits is None else int(match[digits])
 
 
 def parse_position(token: str, form: Form = Form.FLAT) -> int | None:

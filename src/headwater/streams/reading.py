@@ -28,10 +28,6 @@ from headwater.streams.state import Stream
 
 SourceOf = Callable[[Origin], Stream]
 
-FEW_APPENDS_MAX = 128
-FEW_BYTES_MAX = 64 * 1024
-"""How many appends, and how many bytes of them, are so few that making their page costs next to nothing."""
-
 _OFFSET = attrgetter("offset")
 _RECORD = attrgetter("record")
 _END = attrgetter("end")
@@ -57,24 +53,6 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 
     slices: list[Slice]
     next_offset: int
-
-
-def last_few(stream: Stream, offset: int, bytes_max: int) -> list[Hot] | None:
-    """Everything from an offset to the tail, if that is a few appends in memory, each of one message.
-
-    Returns None when this fast path does not apply. Nearly all reads resume shortly before the tail, and each at an
-    offset of its own.
-    """
-    appends, size = stream.hot, stream.tail - offset
-    if not size:
-        return []
-    if appends is None or size < 0 or size > bytes_max or offset < stream.start or offset < appends[0].offset:
-        return None
-    index = bisect_right(appends, offset, key=_OFFSET) - 1
-    first, count = appends[index], len(appends) - index
-    if first.offset != offset or count != stream.record_next - first.record or count > FEW_APPENDS_MAX:
-        return None
-    return appends[index:]
 
 
 def judge(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> Refusal | None:
@@ -116,11 +94,6 @@ def plan(
 
     Costs a binary search or two in the list of appends, however many of them the page spans.
     """
-    tail = stream.tail
-    in_memory = stream.origin is None and not stream.extents and offset < tail
-    if in_memory and tail - offset <= bytes_max and stream.record_next - stream.record_start <= messages_max:
-        whole = slice_of(stream, offset, tail)  # As below, without its steps: nearly all are such.
-        return Plan([whole], tail)
     slices: list[Slice] = []
     position, until, record_until = offset, offset + bytes_max, 0
     # A message has at least a byte, so a short range does not have too many.

@@ -23,7 +23,6 @@ from headwater.streams.replies import Page, Reply
 
 _INCARNATION = headers.STREAM_INCARNATION.key
 _IF_NONE_MATCH, _LAST_EVENT_ID = headers.IF_NONE_MATCH.key, headers.LAST_EVENT_ID.key
-_NO_CURSOR = cursors.parse(None)
 _RECORD_PARAMETERS = frozenset({"record", "tail_records", "max_records", "record_view"})
 
 
@@ -114,9 +113,6 @@ def _parse_records(parameters: dict[str, str]) -> Records | Refusal | None:
     return Records(first, None if tail is None else int(tail), most, view is not None)
 
 
-_READ_HEADERS = frozenset({_INCARNATION, _LAST_EVENT_ID, _IF_NONE_MATCH})
-
-
 def parse_read(request: Request, name: str, log_id: str, form: Form) -> ReadRequest | Refusal:
     """The read that a GET of a stream asks for."""
     query = request.query
@@ -165,38 +161,12 @@ def _whole(name: str, parameters: dict[str, str], most: int) -> int | Refusal | 
 
 def read(request: Request, address: Address, exchange: Exchange) -> None:
     """Read a stream: what is there, and what follows if the read is live."""
-    offset = offsets.parse_plain(request.query) if _READ_HEADERS.isdisjoint(request.headers) else None
-    parsed: ReadRequest | Refusal
-    if offset is None:
-        voice = exchange.voice
-        parsed = parse_read(request, address.name, voice.log_id, voice.form)
-    else:
-        plain = Read(address.name, offset)
-        if _read_plain(plain, exchange):
-            return
-        parsed = ReadRequest(plain, _NOT_LIVE, _NO_CURSOR, None, None)
+    parsed = parse_read(request, address.name, exchange.voice.log_id, exchange.voice.form)
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:
         kind = READ if parsed.live is _NOT_LIVE else LIVE
         exchange.run_at_once(kind, _read_fresh if exchange.node.shared else _read, parsed, exchange)
-
-
-def _read_plain(read: Read, exchange: Exchange) -> bool:
-    """Answer as below, in fewer steps, if nothing is in the way: nearly all reads are such."""
-    connection, node = exchange.connection, exchange.node
-    waits = connection.exchanges[0] is not exchange or connection.write_paused
-    if waits or node.shared or exchange.context.sending.full or exchange.context.long_pages.full:
-        return False
-    page = node.read(read)
-    if type(page) is Page:
-        crowding.count(len(page.body), exchange.context)
-        exchange.answer_page(page)
-    elif isinstance(page, Task):
-        exchange.wait_for(page, partial(_answer, ReadRequest(read, _NOT_LIVE, _NO_CURSOR, None, None), exchange))
-    else:
-        exchange.reply(page)
-    return True
 
 
 def _read_fresh(request: ReadRequest, exchange: Exchange) -> None:

@@ -199,11 +199,7 @@ def judge(request: Request, address: Address, context: Context) -> Refusal | Non
 def append(request: Request, address: Address, exchange: Exchange) -> None:
     """Append to a stream, close it, or both."""
     parsed = parse_append(request, address.name, exchange.node.log_id)
-    if type(parsed) is Append:
-        # As `_append`, without its calls: nearly all are such.
-        submit = exchange.node.submit if exchange.context.guard is None else submitter(exchange)
-        exchange.run(WRITE, submit, parsed, exchange.reply)
-    elif isinstance(parsed, Unsplit):
+    if isinstance(parsed, Unsplit):
         exchange.run(WRITE, _append_large, parsed.command, exchange)
     else:
         _append(exchange, parsed)

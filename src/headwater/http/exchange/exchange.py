@@ -152,10 +152,6 @@ class Exchange(AdmittedRequest, eq=False):
         """
         if kind is not WRITE and self.node.shared:
             work, arguments = self.when_fresh, (partial(work, *arguments),)
-        elif kind is WRITE and self.connection.exchanges[0] is self:
-            self.kind = kind  # As below, without calls: nearly all are the only one.
-            work(*arguments)
-            return
         self.run_at_once(kind, work, *arguments)
 
     def run_at_once(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:

@@ -195,10 +195,7 @@ class Guard:
         if now >= identity.expires_at:
             self.denied[Reason.EXPIRED] += 1
             return _EXPIRED_TOKEN
-        # As `Identity.may`, without a call: this is done for every request.
-        if name is not None and (name in identity.exact[action] or name.startswith(identity.prefixes[action])):
-            return identity
-        if name is None and identity.may_some(action):
+        if identity.may_some(action) if name is None else identity.may(action, name):
             return identity
         return self.forbid(request, identity, action, name)
 

@@ -118,15 +118,8 @@ class PlainHeads:
         if match is None or form is None or match.end() - at > HEAD_BYTES_MAX:
             return self._parse(data, at)
         values = match.groups(b"")
-        found = dict(zip(form.keys, values[3:]))  # noqa: B905
-        if found.get(_HOST) not in self._hosts:
-            return self._head(values[0], values[1], values[2], found, match.end(), form)
-        # As `_head`, without its call: nearly all heads have a form and name a known host.
-        length = found.get(_CONTENT_LENGTH)
-        size = 0 if length is None else int(length)
-        if size > SMALL_BODY_BYTES:
-            return None
-        return Head(values[0], values[1], values[2], found, match.end(), size, form)
+        found = dict(zip(form.keys, values[3:]))  # noqa: B905 (a form has a group for each key)
+        return self._head(values[0], values[1], values[2], found, match.end(), form)
 
     def _head(  # noqa: PLR0917
         self, method: bytes, path: bytes, query: bytes, found: dict[bytes, bytes], body_at: int, form: Form | None

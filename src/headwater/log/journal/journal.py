@@ -59,9 +59,7 @@ class Journal:
         *,
         spare_retry_seconds: float = SPARE_RETRY_SECONDS,
     ) -> None:
-        self.writer = self.writer_type(
-            directory, disk, file_bytes, on_failure, spare_retry_seconds=spare_retry_seconds
-        )
+        self.writer = self.writer_type(directory, disk, file_bytes, on_failure, spare_retry_seconds=spare_retry_seconds)
         self.log_id = self.writer.log_id
         self._queue: SimpleQueue[tuple[bytes, int, list[Command], Ticket] | None] = SimpleQueue()
         """What the thread has to commit."""

@@ -13,9 +13,7 @@ from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarna
 from headwater.streams import buckets, forking, queries, reading, snapshots
 from headwater.streams.ancestry import Origin
 from headwater.streams.fetched import NOTHING_FETCHED, Fetched
-from headwater.streams.hot import Hot
 from headwater.streams.queries import Anchor, Boundary, ForkTarget, Head, Listing, Query, Read
-from headwater.streams.reading import FEW_BYTES_MAX
 from headwater.streams.replies import Anchored, Described, Page, Reply
 from headwater.streams.state import State, Stream
 
@@ -37,17 +35,12 @@ class Queries:
     ) -> None:
         self._state, self._now, self._time_for = state, now, time_for
         self._touch, self._page_bytes = touch, page_bytes
-        self._few_bytes = min(page_bytes, FEW_BYTES_MAX)
         self._pages = PageCache()
 
     def read(self, query: Query, fetched: Fetched = NOTHING_FETCHED) -> Reply:
         """The answer to a query; raises NotFetched if it needs bytes of the lake that are not in `fetched`."""
         if isinstance(query, Read):
-            stream = self._state.streams.get(query.name)
-            lasts = stream is not None and stream.lifetime is FOREVER and not stream.deleted
-            if stream is not None and lasts and (query.incarnation is None or query.incarnation == stream.incarnation):
-                return self._page(stream, query, fetched)  # As below, without calls: nearly all are such.
-            found = self._find(query, self._now())
+            found = self._find(query)
             return self._page(found, query, fetched) if isinstance(found, Stream) else found
         now = self._now()
         if isinstance(query, ForkTarget):
@@ -61,7 +54,7 @@ class Queries:
             bucket = query.bucket
             known = bucket is None or bucket in self._state.buckets or bucket in self._state.lives
             return buckets.listing(self._state, query, now) if known else bucket_not_found(str(bucket))
-        found = self._find(query, now)
+        found = self._find(query)
         if isinstance(found, Refusal):
             return found
         return self._boundary(found, query, fetched) if isinstance(query, Boundary) else _describe(found)
@@ -80,11 +73,13 @@ class Queries:
             return False
         return stream.tail - (query.offset if query.records is None else stream.start) > size
 
-    def _find(self, query: Read | Head | Boundary, now: int) -> Stream | Refusal:
+    def _find(self, query: Read | Head | Boundary) -> Stream | Refusal:
         """The life of the stream that a query names."""
-        stream = self._state.present(query.name, now)
-        if isinstance(stream, Refusal):
-            stream = self._state.present(query.name, self._time_for(query.name))
+        stream: Stream | Refusal | None = self._state.streams.get(query.name)
+        if not isinstance(stream, Stream) or stream.deleted or stream.lifetime is not FOREVER:
+            stream = self._state.present(query.name, self._now())
+            if isinstance(stream, Refusal):
+                stream = self._state.present(query.name, self._time_for(query.name))
         if isinstance(stream, Stream) and query.incarnation is not None and query.incarnation != stream.incarnation:
             return incarnation_changed(stream.name, stream.incarnation)
         return stream
@@ -103,10 +98,6 @@ class Queries:
         if query.records is not None:
             return self._record_page(stream, query, query.records, fetched)
         start = stream.tail if query.offset == NOW else query.offset
-        if query.bytes_max is None and query.bytes_limit is None:
-            few = reading.last_few(stream, start, self._few_bytes)
-            if few is not None:
-                return _last_page(stream, start, few)
         bytes_max = self._bytes_max(query)
         page = self._pages.get(stream.incarnation, start, stream.tail, stream.closed, stream.start)
         if page is not None and len(page.body) <= bytes_max and page.record_first in (None, stream.record_start):
@@ -193,16 +184,6 @@ class Queries:
                 next_offset=stream.tail,
             )
         return Anchored(stream.incarnation, offset, record, stream.tail)
-
-
-def _last_page(stream: Stream, start: int, appends: list[Hot]) -> Page:
-    """The page of all appends from an offset to the tail; it is not cached, since to make it anew costs so little."""
-    content_type = stream.content_type
-    payloads = [one.payload for one in appends]
-    if is_json(content_type):
-        first, following, body = stream.record_start, stream.record_next, b"[" + b",".join(payloads) + b"]"
-        return Page(stream.incarnation, content_type, start, stream.tail, True, stream.closed, body, first, following)
-    return Page(stream.incarnation, content_type, start, stream.tail, True, stream.closed, b"".join(payloads))
 
 
 def _describe(stream: Stream) -> Described:

@@ -610,7 +610,7 @@ cdef long long _number(Text text):
 
 
 cdef long long _offset(Text query):
-    """The position in a query that is only an offset, as `offsets.parse_plain` finds it; -1 for all others."""
+    """The position in a query that is only an offset as every surface accepts it; -1 for all others."""
     cdef Text digits
     if query.size < 9 or memcmp(query.at, b"offset=", 7) != 0:
         return -1

@@ -3,9 +3,10 @@
 `_short_path.pyx` says which requests those are. Without it, `dispatch` answers them like all others.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from headwater.compiled import compiled
+from headwater.http.connection.fast.seam import ConnectionView
 from headwater.http.context import Context
 from headwater.http.table.router import Router
 
@@ -13,7 +14,7 @@ from headwater.http.table.router import Router
 class ShortPath(Protocol):
     """Takes the usual requests on one listener."""
 
-    def take(self, connection: Any, data: bytes) -> bool:
+    def take(self, connection: ConnectionView, data: bytes) -> bool:
         """Take the input of a connection with no unanswered request, if it is a usual one; returns whether it was."""
 
 
