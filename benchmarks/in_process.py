@@ -9,7 +9,8 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import uvloop
 
@@ -26,12 +27,50 @@ CONNECTIONS = 64
 LINES = b"Host: localhost\r\nUser-Agent: in-process/1\r\nAccept: */*\r\n"
 BODY = b'{"n":%d,"role":"assistant","text":"' + b"lorem ipsum dolor sit amet, " * 8 + b'"}'
 LAST = b"0000000000000000_%015d0" % (9 * len(BODY % 0))
-MAKERS: dict[str, Callable[[int, int], bytes]] = {
-    "append JSON with producer headers": lambda client, n: append(
-        client, n, b"Producer-Id: writer-%d\r\nProducer-Epoch: 0\r\nProducer-Seq: %d\r\n" % (client, n)
-    ),
-    "append JSON": lambda client, n: append(client, n, b""),
-    "GET the last message": lambda client, n: b"GET %b?offset=%b HTTP/1.1\r\n%b\r\n" % (path(client), LAST, LINES),
+ORIGIN = b"Origin: http://localhost:5173\r\n"
+TTL = b"Stream-TTL: 3600\r\n"
+
+
+class Kind(NamedTuple):
+    """A kind of request, and what its streams are created with."""
+
+    make: Callable[[int, int], bytes]
+    create: bytes = b""
+    reads: bool = False
+
+
+def path(client: int) -> bytes:
+    return b"/v1/stream/client-%d/run" % client
+
+
+def append(client: int, n: int, lines: bytes = b"", messages: int = 1) -> bytes:
+    body = BODY % (n % 10)
+    if messages > 1:
+        body = b"[%b]" % b",".join([body] * messages)
+    length = b"Content-Type: application/json\r\n%bContent-Length: %d\r\n" % (lines, len(body))
+    return b"POST %b HTTP/1.1\r\n%b%b\r\n%b" % (path(client), LINES, length, body)
+
+
+def produce(client: int, n: int, lines: bytes = b"") -> bytes:
+    producer = b"Producer-Id: writer-%d\r\nProducer-Epoch: 0\r\nProducer-Seq: %d\r\n" % (client, n)
+    return append(client, n, producer + lines)
+
+
+def read(client: int, n: int, lines: bytes = b"") -> bytes:
+    return b"GET %b?offset=%b HTTP/1.1\r\n%b%b\r\n" % (path(client), LAST, LINES, lines)
+
+
+KINDS = {
+    "append JSON with producer headers": Kind(produce),
+    "the same, with `Origin`": Kind(partial(produce, lines=ORIGIN)),
+    "the same, stream with `Stream-TTL`": Kind(produce, TTL),
+    "append JSON": Kind(append),
+    "append JSON, with `Origin`": Kind(partial(append, lines=ORIGIN)),
+    "append JSON, stream with `Stream-TTL`": Kind(append, TTL),
+    "append an array of 4 messages": Kind(partial(append, messages=4)),
+    "GET the last message": Kind(read, reads=True),
+    "GET, with `Origin`": Kind(partial(read, lines=ORIGIN), reads=True),
+    "GET, stream with `Stream-TTL`": Kind(read, TTL, reads=True),
 }
 
 
@@ -50,17 +89,7 @@ class Transport:
         return "127.0.0.1", 1
 
 
-def path(client: int) -> bytes:
-    return b"/v1/stream/client-%d/run" % client
-
-
-def append(client: int, n: int, producer: bytes) -> bytes:
-    body = BODY % (n % 10)
-    length = b"Content-Type: application/json\r\n%bContent-Length: %d\r\n" % (producer, len(body))
-    return b"POST %b HTTP/1.1\r\n%b%b\r\n%b" % (path(client), LINES, length, body)
-
-
-async def measure(make: Callable[[int, int], bytes], rounds: int) -> float:
+async def measure(kind: Kind, rounds: int) -> float:
     """The microseconds of one request."""
     settings = Settings(memory=True)
     node, server = open_node(settings), Server(settings)
@@ -79,13 +108,13 @@ async def measure(make: Callable[[int, int], bytes], rounds: int) -> float:
             await asyncio.sleep(0)
         return time.perf_counter() - began
 
-    create = b"PUT %b HTTP/1.1\r\n%bContent-Type: application/json\r\nContent-Length: 0\r\n\r\n"
-    await take([create % (path(client), LINES) for client in range(CONNECTIONS)])
-    if make is MAKERS["GET the last message"]:
+    create = b"PUT %b HTTP/1.1\r\n%b%bContent-Type: application/json\r\nContent-Length: 0\r\n\r\n"
+    await take([create % (path(client), LINES, kind.create) for client in range(CONNECTIONS)])
+    if kind.reads:
         for n in range(10):
-            await take([append(client, n, b"") for client in range(CONNECTIONS)])
+            await take([append(client, n) for client in range(CONNECTIONS)])
     gc.freeze()
-    seconds = [await take([make(client, n) for client in range(CONNECTIONS)]) for n in range(rounds)]
+    seconds = [await take([kind.make(client, n) for client in range(CONNECTIONS)]) for n in range(rounds)]
     if not pairs[0][1].last.startswith(b"HTTP/1.1 20"):
         raise SystemExit(f"A request was refused: {pairs[0][1].last[:300]!r}")
     return min(seconds) / CONNECTIONS * 1e6
@@ -96,8 +125,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2000)
     rounds = parser.parse_args().rounds
     print(f"| us per request | {'compiled' if is_compiled() else 'in Python alone'} |\n|---|---|")
-    for name, make in MAKERS.items():
-        print(f"| {name} | {uvloop.run(measure(make, rounds)):.1f} |")
+    for name, kind in KINDS.items():
+        print(f"| {name} | {uvloop.run(measure(kind, rounds)):.1f} |")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@
      mixed       8 appends with producer headers, one read from an earlier offset, one read from the start; the client
                  begins a new stream after 40 appends
      get         reads of the last 1 to 8 messages of one of four streams, by offset
+     origin      as mixed, from a page: every request has an Origin
+     lifetime    as mixed, on streams with a Stream-TTL of an hour
 
    Each connection has one request in flight. After the streams are made and the warm-up is over, the program prints
    READY and waits for a line on its input; then it measures, and prints one line of JSON. Message n of a stream has
@@ -49,7 +51,7 @@ typedef struct {
     size_t response_bytes;
 } Client;
 
-static const char *host, *base, *authorization = "";
+static const char *host, *base, *authorization = "", *origin = "", *lifetime = "";
 static Mix mix;
 static uint32_t *latencies;
 static uint64_t done, refused, broken, wrong, appended;
@@ -76,16 +78,16 @@ static uint64_t random_of(Client *c) {
 /* The head that every client library sends; the trace context makes each head unique, as tracing does. */
 static size_t head_of(Client *c, const char *method, const char *query) {
     return (size_t)snprintf(c->request, REQUEST_BYTES,
-        "%s %s/client-%d/run-%d%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: real-traffic/1\r\nAccept: */*\r\n%s"
+        "%s %s/client-%d/run-%d%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: real-traffic/1\r\nAccept: */*\r\n%s%s"
         "traceparent: 00-%016llx%016llx-%016llx-01\r\n",
-        method, base, c->id, c->stream, query, host, authorization, (unsigned long long)random_of(c),
+        method, base, c->id, c->stream, query, host, authorization, origin, (unsigned long long)random_of(c),
         (unsigned long long)random_of(c), (unsigned long long)++c->requests);
 }
 
 static void create(Client *c) {
     size_t at = head_of(c, "PUT", "");
     at += (size_t)snprintf(c->request + at, REQUEST_BYTES - at,
-                           "Content-Type: application/json\r\nContent-Length: 0\r\n\r\n");
+                           "%sContent-Type: application/json\r\nContent-Length: 0\r\n\r\n", lifetime);
     c->request_bytes = at;
     c->kind = CREATE;
     c->n = 0;
@@ -309,8 +311,10 @@ int main(int argc, char **argv) {
     if (argc < 8) return fprintf(stderr, "see the comment at the top of real.c\n"), 2;
     host = argv[1];
     base = argv[3];
-    const char *mixes[] = {"producers", "json", "mixed", "get"};
-    for (mix = PRODUCERS; mix < GET && strcmp(argv[4], mixes[mix]); mix++) {}
+    if (!strcmp(argv[4], "origin")) origin = "Origin: http://localhost:5173\r\n";
+    if (!strcmp(argv[4], "lifetime")) lifetime = "Stream-TTL: 3600\r\n";
+    const char *mixes[] = {"producers", "json", "mixed", "get"}, *name = *origin || *lifetime ? "mixed" : argv[4];
+    for (mix = PRODUCERS; mix < GET && strcmp(name, mixes[mix]); mix++) {}
     int count = atoi(argv[5]), poll = epoll_create1(0);
     char line[512];
     if (argc > 8) {

@@ -22,6 +22,8 @@ MIXES = {
     "json": "append JSON",
     "mixed": "8 appends, 1 resume, 1 fresh read",
     "get": "GET the last 1 to 8 messages",
+    "origin": "the mix of a page, with Origin",
+    "lifetime": "the mix on streams with a lifetime",
 }
 
 

@@ -18,6 +18,7 @@ from headwater.http.table.endpoints import ENDPOINTS
 from headwater.http.table.router import Router
 from headwater.http.wire.heads import PlainHeads
 from headwater.log.memory import MemoryLog
+from headwater.log.seam import Reached
 from headwater.node.clock import Clock
 from headwater.node.shard_parts import ShardParts
 from headwater.protocol.limits import SECOND_US
@@ -91,6 +92,17 @@ class SetClock(Clock):
             return runner.run(story)
 
 
+class SharedMemoryLog(MemoryLog):
+    """A log that could have other proposers, so that its shard answers behind barriers; it counts them."""
+
+    shared = True  # type: ignore[assignment]
+    barriers = 0
+
+    def barrier(self, reached: Reached) -> None:
+        self.barriers += 1
+        reached(True)
+
+
 class Front:
     """A server in this process, on a log in memory; `short` says whether it has the short path."""
 
@@ -101,12 +113,14 @@ class Front:
         short: bool,
         settings: Settings = MEMORY,
         clock: SetClock | None = None,
+        shared: bool = False,
     ) -> None:
         if clock is not None and guard is not None:
             guard.allowances = Allowances(clock.seconds)
         self.server = Server(settings, guard)
         self.context = self.server.context
-        self.node = _node(settings, ShardParts(State(LOG_ID), MemoryLog(LOG_ID), None, MemoryBlobs()), clock=clock)
+        log = SharedMemoryLog(LOG_ID) if shared else MemoryLog(LOG_ID)
+        self.node = _node(settings, ShardParts(State(LOG_ID), log, None, MemoryBlobs()), clock=clock)
         self.node.start()
         if not short:
             self.context.heads = PlainHeads(self.context.hosts)

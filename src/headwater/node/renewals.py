@@ -26,9 +26,7 @@ class Renewals:
     def are_due(self, stream: Stream, now: int) -> bool:
         """Whether a read of a stream with a sliding lifetime would renew it, or prolong a renewal on its way."""
         ttl = stream.lifetime.ttl_seconds
-        if ttl is None:
-            return False
-        return now - stream.touched_at >= touch_interval_us(ttl) or stream.name in self._touching
+        return ttl is not None and (now - stream.touched_at >= touch_interval_us(ttl) or stream.name in self._touching)
 
     def time_for(self, name: str) -> int:
         """The time by which a stream is alive or expired: that of a renewal which is still on its way, or now."""

@@ -184,7 +184,8 @@ class Shard:
 
     def now(self) -> int:
         """The time that reads are judged by, never earlier than the shard's own."""
-        return max(self._clock(), self.state.now)
+        clock, state = self._clock(), self.state.now
+        return clock if clock > state else state
 
     # -- Changes --------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ class Lifetime(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 FOREVER = Lifetime()
 
+_TENTH_US = SECOND_US // 10
+_TOUCH_TTL_MAX = TOUCH_US_MAX // _TENTH_US
+"""From this TTL on, renewals are logged at most once a minute."""
+
 _TTL = re.compile(r"0|[1-9][0-9]*")
 _INSTANT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
@@ -37,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def touch_interval_us(ttl_seconds: int) -> int:
     """How old the last logged renewal may be before a read logs another."""
-    return min(ttl_seconds * SECOND_US // 10, TOUCH_US_MAX)
+    return ttl_seconds * _TENTH_US if ttl_seconds < _TOUCH_TTL_MAX else TOUCH_US_MAX
 
 
 def deadline(lifetime: Lifetime, touched_at: int) -> int | None:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.access import tokens
@@ -23,7 +24,7 @@ from headwater.settings import Settings
 from headwater.streams.commands import Append
 
 from ...fuzz import attacks
-from ..fronts import Front, SetClock
+from ..fronts import Front, SetClock, SharedMemoryLog
 
 ROUNDS = int(os.environ.get("TESTS_SHORT_PATHS", "150"))
 SEED = os.environ.get("TESTS_SHORT_PATHS_SEED") or secrets.token_hex(4)
@@ -65,6 +66,8 @@ ORIGINS = [
     b"null",
     b"https://100%d.example",
 ]
+PAGE_BYTES = 300
+"""So short that many pages end before the tail."""
 LOCAL = Settings(memory=True)
 OPEN = Settings(memory=True, no_auth=True)
 SOME = Settings(memory=True, no_auth=True, cors_origins="https://app.example,https://100%d.example")
@@ -210,10 +213,12 @@ async def compare(dice: random.Random, clock: SetClock, pair: tuple[Front, Front
 def play(number: int, guard: Callable[[], Guard | None], authorization: list[bytes]) -> int:
     """Compare two fronts for one round; returns how many requests came the short path."""
     clock, dice = SetClock(), random.Random(f"{SEED}-{number}")
-    settings = dice.choice((LOCAL, OPEN, SOME))
+    settings, shared = dice.choice((LOCAL, OPEN, SOME)), dice.random() < 0.3
+    if dice.random() < 0.5:
+        settings = msgspec.structs.replace(settings, page_bytes=PAGE_BYTES)
 
     async def run() -> int:
-        pair = [Front(guard(), short=short, settings=settings, clock=clock) for short in (True, False)]
+        pair = [Front(guard(), short=short, settings=settings, clock=clock, shared=shared) for short in (True, False)]
         await compare(dice, clock, (pair[0], pair[1]), authorization)
         return pair[0].taken
 
@@ -326,3 +331,30 @@ def test_requests_of_pages_streams_that_end_and_small_arrays_come_the_short_path
         *("append to slides", "read slides", "append to slides of a page", "read slides of a page"),
         *("read after it", "array of 1", "array of 16"),
     ]
+
+
+def test_on_a_shared_log_a_page_that_ends_before_the_tail_needs_no_barrier() -> None:
+    settings = msgspec.structs.replace(LOCAL, page_bytes=PAGE_BYTES)
+    lines = b"Host: localhost\r\nContent-Type: application/json\r\n"
+
+    async def run() -> None:
+        front = Front(short=True, settings=settings, shared=True)
+        connection, transport = front.connect()
+        log = front.node.only.command_log
+        assert isinstance(log, SharedMemoryLog)
+        for method, body in ((b"PUT", b""), *[(b"POST", b'{"text":"%b"}' % (b"x" * 200))] * 3):
+            head = b"%b /v1/stream/a/b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (method, lines, len(body))
+            connection.data_received(head + body)
+            await front.settle()
+        taken, barriers = [], []
+        for offset in (b"-1", b"0000000000000000_0000000000004220"):
+            before = front.taken, log.barriers
+            transport.sent = b""
+            connection.data_received(b"GET /v1/stream/a/b?offset=%b HTTP/1.1\r\n%b\r\n" % (offset, lines))
+            assert transport.sent.startswith(b"HTTP/1.1 200 OK")
+            taken.append(front.taken - before[0])
+            barriers.append(log.barriers - before[1])
+        assert (taken, barriers) == ([1, 0], [0, 1])
+        connection.connection_lost(None)
+
+    asyncio.run(run())

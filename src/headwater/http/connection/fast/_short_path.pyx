@@ -2,7 +2,7 @@
 """The short path: requests of the usual kind, from their bytes to their responses in one compiled step.
 
 A usual request is an append of a few JSON messages or of bytes, without conditions, perhaps with producer headers; or a
-read of the last few messages from an offset. It must be the only unanswered request of its connection. On a guarded
+read from an offset, of the last few messages or of a page that ends before the tail. It must be the only unanswered request of its connection. On a guarded
 server, the same client must also have been the last one admitted to that URL. Responses equal those of `dispatch` byte
 for byte; everything else, including an append with an unusual outcome, goes to `dispatch`.
 
@@ -21,6 +21,7 @@ import msgspec
 
 from headwater.http.api import reads, streams
 from headwater.http.connection.dispatch import replace_with_exchange
+from headwater.http.exchange import crowding
 from headwater.http.exchange.exchange import WRITE
 from headwater.http.guard.gates import EVERYBODY
 from headwater.http.table.router import Found
@@ -39,8 +40,10 @@ from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX, SECOND_US
 from headwater.protocol.producers import PLAIN_DIGITS_MAX, Producer, text_of
 from headwater.streams.batches import COMMAND_BYTES
 from headwater.streams.commands import Append
+from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Page
 
+cdef object _Read = Read, _count_page = crowding.count
 cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
 cdef object _append_handler = streams.append, _read_handler = reads.read, _replace_with_exchange = replace_with_exchange
 cdef object _of_header = content_types.of_header, _is_json = content_types.is_json, _is_object = is_object
@@ -452,8 +455,8 @@ cdef class ShortPath:
 
     # -- Reads ----------------------------------------------------------------------------------------------------
 
-    cdef bytes _page(self, found, voice):
-        """The response to a usual read; None for all others."""
+    cdef object _page(self, found, voice):
+        """The response to a usual read, in one part or in a list of parts; None for all others."""
         cdef Scanner scanner = self._scanner
         cdef long long numbers[8]
         cdef long long offset = _offset(scanner.query), tail
@@ -461,19 +464,19 @@ cdef class ShortPath:
         cdef bint is_json
         cdef double began_at = monotonic()
         account = self._account
-        if offset < 0 or not self._is_alone or self._context.sending.full:
+        if offset < 0 or self._context.sending.full:
             return None
         stream = (<dict>self._state.streams).get(found.address.name)
-        if stream is None or stream.deleted or stream.closed:
+        if stream is None or stream.deleted:
             return None
         if stream.lifetime is not _FOREVER:
             now = self._shard.now()
             if not _lasts(stream, now) or self.renewals.are_due(stream, now):
                 return None
         tail = stream.tail
-        payloads = self._last_few(stream, offset, tail)
+        payloads = self._last_few(stream, offset, tail) if self._is_alone and not stream.closed else None
         if payloads is None:
-            return None
+            return self._earlier_page(found, voice, offset, began_at)
         content_type = stream.content_type
         is_json = _is_json(content_type)
         body_bytes = _size_of_page(payloads, is_json)
@@ -491,6 +494,31 @@ cdef class ShortPath:
         if account is not None:
             account.reads.level = account.reads.level - body_bytes
             account.requests.level = account.requests.level - 1
+        self._count(found.label, 200, monotonic() - began_at)
+        return response
+
+    cdef list _earlier_page(self, found, voice, long long offset, double began_at):
+        """The response with a page that ends before the tail, as far as that is known here; None for all others.
+
+        Nothing can change such a page, so on a shared log it needs no barrier.
+        """
+        context, account = self._context, self._account
+        if context.long_pages.full or (self._own_lines and voice.by_origin):
+            return None
+        read = _Read(found.address.name, offset)
+        if self._shard.queries.reaches_tail(read):
+            return None
+        page = self._shard.read_hot(read)
+        if type(page) is not _Page or page.up_to_date:
+            return None
+        cdef Py_ssize_t body_bytes = PyBytes_GET_SIZE(<bytes>page.body)
+        if account is not None:
+            if account.reads.level < body_bytes:
+                return None
+            account.reads.level = account.reads.level - body_bytes
+            account.requests.level = account.requests.level - 1
+        _count_page(body_bytes, context)
+        response = self._renderer.page(page, voice, close=False)
         self._count(found.label, 200, monotonic() - began_at)
         return response
 
@@ -566,12 +594,17 @@ cdef class ShortPath:
         counts[index] = counts[index] + 1
         histogram.sum = histogram.sum + seconds
 
-    cdef int _send(self, connection, bytes response) except -1:
+    cdef int _send(self, connection, response) except -1:
         """Send the response to the only request of a connection, which then rests."""
         context = self._context
-        context.sent_bytes = context.sent_bytes + PyBytes_GET_SIZE(response)
+        # Before it is sent: a client that does not take it gets another deadline meanwhile.
         connection.deadline = <double>context.now + self._idle_seconds
-        connection.transport.write(response)
+        if type(response) is bytes:
+            context.sent_bytes = context.sent_bytes + PyBytes_GET_SIZE(<bytes>response)
+            connection.transport.write(response)
+        else:
+            context.sent_bytes = context.sent_bytes + sum(map(len, response))
+            connection.transport.writelines(response)
 
 
 cdef bint _may_rest(connection) except -1:

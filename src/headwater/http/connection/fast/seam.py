@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.http.wire.stages import Stage
 from headwater.streams.commands import Append
+from headwater.streams.queries import Read
 from headwater.streams.replies import Reply
 from headwater.streams.state import State, Stream
 
@@ -45,6 +46,8 @@ class TransportView(Protocol):
     """The socket of a connection."""
 
     def write(self, data: bytes) -> None: ...
+
+    def writelines(self, parts: list[bytes]) -> None: ...
 
 
 class ConnectionView(Protocol):
@@ -99,6 +102,12 @@ class RoomView(Protocol):
     def has_room(self) -> bool: ...
 
 
+class QueriesView(Protocol):
+    """What a shard says of its pages."""
+
+    def reaches_tail(self, query: Read) -> bool: ...
+
+
 class ShardView(Protocol):
     """A shard: its state, and where its appends go."""
 
@@ -116,7 +125,12 @@ class ShardView(Protocol):
     @property
     def command_log(self) -> RoomView: ...
 
+    @property
+    def queries(self) -> QueriesView: ...
+
     def now(self) -> int: ...
+
+    def read_hot(self, query: Read) -> Reply | None: ...
 
     def submit(self, command: Append, done: Done) -> None: ...
 
