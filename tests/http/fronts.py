@@ -95,7 +95,7 @@ class SetClock(Clock):
 class SharedMemoryLog(MemoryLog):
     """A log that could have other proposers, so that its shard answers behind barriers; it counts them."""
 
-    shared = True  # type: ignore[assignment]
+    shared = True
     barriers = 0
 
     def barrier(self, reached: Reached) -> None:

@@ -1,7 +1,6 @@
 """The node's clock: the wall clock at the start, advanced by elapsed time and slewed slowly."""
 
 import time
-from time import clock_gettime_ns
 
 SLEW_US_PER_SECOND = 500
 """How fast it follows a stepped wall clock: half a millisecond per second, so that a step expires nothing."""
@@ -20,7 +19,7 @@ class Clock:
         self._slewed_at = _elapsed_us()
 
     def now(self) -> int:
-        elapsed = clock_gettime_ns(ELAPSED) // 1000
+        elapsed = time.clock_gettime_ns(ELAPSED) // 1000
         if elapsed - self._slewed_at >= SLEW_EVERY_US:
             self._slew(elapsed)
         return elapsed + self._offset
@@ -33,4 +32,4 @@ class Clock:
 
 
 def _elapsed_us() -> int:
-    return clock_gettime_ns(ELAPSED) // 1000
+    return time.clock_gettime_ns(ELAPSED) // 1000
