@@ -48,3 +48,28 @@ def test_compiled_modules_are_not_used_if_that_is_asked_for() -> None:
         "print(*[name for name in compiled.MODULES if name in sys.modules])"
     )
     assert run(source, HEADWATER_PURE="1") == "False None None"
+
+
+@pytest.mark.parametrize(("required", "succeeds"), [("1", False), ("", True)])
+def test_without_a_compiler_a_build_fails_if_it_must_not_degrade(tmp_path: Path, required: str, succeeds: bool) -> None:
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, tmp_path)
+    # One compiled module is enough, and is built faster than all.
+    package = tmp_path / "src" / "headwater"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "_one.pyx").write_text("x = 1\n")
+    variables = {"HEADWATER_REQUIRE_COMPILED": required, "HEADWATER_PURE": "", "CC": "/bin/false"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_wheel('dist')"],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode == 0) is succeeds, done.stderr
+    sentence = "HEADWATER_REQUIRE_COMPILED is set, but headwater._one cannot be compiled: install a C compiler"
+    assert (sentence in done.stderr) is not succeeds
+    assert bool(list(tmp_path.glob("dist/*.whl"))) is succeeds
