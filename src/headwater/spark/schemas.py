@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from inspect import signature
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,11 +42,23 @@ _TYPES: dict[pa.DataType, DataType] = {
     pa.binary(): BinaryType(),
     pa.bool_(): BooleanType(),
 }
+_FIELD_TYPES: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    str | None: pa.string(),
+    int: pa.int64(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema of a Spark schema, with times in UTC."""
     return to_arrow_schema(schema, **_OPTIONS)
+
+
+def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:
+    """The Arrow schema of the rows that a named tuple describes."""
+    return pa.schema([(name, _FIELD_TYPES[kind]) for name, kind in get_type_hints(row).items()])
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -4,7 +4,7 @@ Option names are case-insensitive. Every known option is read exactly once; any 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TypeVar
@@ -70,51 +70,28 @@ class OptionValues:
 
     def number(self, name: str, least: int = 0) -> int | None:
         """A whole number."""
-        text = self.text(name)
-        if text is None:
-            return None
-        if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise OptionRefused(f"The option {name} must be a whole number of at least {least}, not {text!r}.")
-        return int(text)
+        return self._parsed(name, lambda text: _number(text, least), f"a whole number of at least {least}")
 
     def size_bytes(self, name: str) -> int | None:
         """A number of bytes: 1048576, 64k, 64m, 1g."""
-        text = self.text(name)
-        if text is None:
-            return None
-        match = _SIZE.fullmatch(text.strip())
-        if match is None or int(match[1]) == 0:
-            raise OptionRefused(
-                f"The option {name} must be a number of bytes such as 1048576, 64m or 1g, not {text!r}."
-            )
-        return int(match[1]) * _UNITS[(match[2] or "").lower()]
+        return self._parsed(name, _size_bytes, "a number of bytes such as 1048576, 64m or 1g")
 
     def duration_seconds(self, name: str) -> float | None:
         """A duration: 500ms, 10s, 2m, 1h, 7d."""
-        text = self.text(name)
-        if text is None:
-            return None
-        match = _DURATION.fullmatch(text.strip())
-        if match is None:
-            raise OptionRefused(f"The option {name} must be a duration such as 500ms, 10s or 2m, not {text!r}.")
-        unit = match[2].lower()
-        milliseconds = unit.startswith(("ms", "mil"))
-        return float(match[1]) * (0.001 if milliseconds else _SECONDS[unit[0]])
+        return self._parsed(name, _duration_seconds, "a duration such as 500ms, 10s or 2m")
 
     def time_us(self, name: str) -> int | None:
         """An instant in microseconds since 1970, given in milliseconds or as ISO 8601 (UTC unless it names a zone)."""
+        return self._parsed(name, _time_us, "a time, in milliseconds since 1970 or like 2026-11-16T10:30:00Z")
+
+    def _parsed(self, name: str, parse: Callable[[str], T | None], form: str) -> T | None:
         text = self.text(name)
         if text is None:
             return None
-        if text.isascii() and text.isdigit():
-            return int(text) * 1000
-        try:
-            return microseconds(datetime.fromisoformat(text))
-        except ValueError:
-            raise OptionRefused(
-                f"The option {name} must be a time, in milliseconds since 1970 or like 2026-11-16T10:30:00Z, "
-                f"not {text!r}."
-            ) from None
+        value = parse(text)
+        if value is None:
+            raise OptionRefused(f"The option {name} must be {form}, not {text!r}.")
+        return value
 
     def refuse_unknown(self) -> None:
         """Reject any option that was given but never read."""
@@ -123,6 +100,32 @@ class OptionValues:
                 near = get_close_matches(name, self._known, 1)
                 hint = f"did you mean {self._known[near[0]]}?" if near else "see the guide for the available options."
                 raise OptionRefused(f"There is no option {name!r}; {hint}")
+
+
+def _number(text: str, least: int) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and int(text) >= least else None
+
+
+def _size_bytes(text: str) -> int | None:
+    match = _SIZE.fullmatch(text.strip())
+    return None if match is None else int(match[1]) * _UNITS[(match[2] or "").lower()] or None
+
+
+def _duration_seconds(text: str) -> float | None:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        return None
+    unit = match[2].lower()
+    return float(match[1]) * (0.001 if unit.startswith(("ms", "mil")) else _SECONDS[unit[0]])
+
+
+def _time_us(text: str) -> int | None:
+    if text.isascii() and text.isdigit():
+        return int(text) * 1000
+    try:
+        return microseconds(datetime.fromisoformat(text))
+    except ValueError:
+        return None
 
 
 def or_default(value: T | None, default: T) -> T:

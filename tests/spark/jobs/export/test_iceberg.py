@@ -6,9 +6,9 @@ import pytest
 
 from headwater.lake.format import SCHEMA
 from headwater.spark.jobs.export import iceberg
-from headwater.spark.jobs.export.files import write_files
+from headwater.spark.jobs.export.files import DataFile, write_files
 from headwater.spark.jobs.export.iceberg import IcebergExport, open_catalog
-from headwater.spark.jobs.export.tables import DataFile, TableOptions, Written
+from headwater.spark.jobs.export.tables import TableOptions, Written
 from headwater.spark.schemas import spark_schema
 from headwater.storage.folder import FolderStore
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from headwater.spark.jobs.export.files import FileRules
+from headwater.spark.jobs.export.files import DataFile, FileRules
 from headwater.spark.jobs.export.ledger import staged_stem
 from headwater.spark.jobs.export.shape import PARTITIONS
-from headwater.spark.jobs.export.tables import DataFile, TableFile, TableOptions, Written, check_export_id, file_schema
+from headwater.spark.jobs.export.tables import TableFile, TableOptions, Written, check_export_id, file_schema
 from headwater.spark.jobs.report import JobFailed
 from headwater.storage.s3 import delta_options
 from headwater.storage.store import TableStore

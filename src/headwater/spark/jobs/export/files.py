@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from headwater.lake.format import WORDS
 from headwater.protocol.limits import MIB
-from headwater.spark.schemas import spark_schema
+from headwater.spark.schemas import schema_of, spark_schema
 from headwater.storage.opening import open_table_store
 
 # -- The audit: which batch has which offsets of which stream ----------------------------------------------------------
@@ -102,19 +102,21 @@ DAY_US = 86_400_000_000
 SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 """The metadata from which Spark reads types that Parquet does not have, such as VARIANT."""
 
-FACTS = pa.schema(
-    [
-        pa.field("kind", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("day", pa.string()),
-        pa.field("bucket", pa.string()),
-        pa.field("rows", pa.int64()),
-        pa.field("bytes", pa.int64()),
-        pa.field("size", pa.int64()),
-        pa.field("position", pa.int64()),
-        pa.field("stats", pa.string()),
-    ]
-)
+
+class DataFile(NamedTuple):
+    """A file that a task has stored."""
+
+    key: str
+    day: str
+    bucket: str
+    rows: int
+    bytes: int
+    size: int
+    position: int
+    stats: str
+
+
+FACTS = schema_of(DataFile).insert(0, pa.field("kind", pa.string()))
 """What tasks report to the driver: each file (kind `data`), and the task's part of the audit (kind `part`)."""
 
 

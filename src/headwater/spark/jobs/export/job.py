@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.spark.jobs.export.files import AUDIT, FACTS, FileRules, encoded, merged, write_files
+from headwater.spark.jobs.export.files import AUDIT, FACTS, DataFile, FileRules, encoded, merged, write_files
 from headwater.spark.jobs.export.ledger import (
     Columns,
     all_columns,
@@ -29,7 +29,7 @@ from headwater.spark.jobs.export.ledger import (
     staged_stem,
 )
 from headwater.spark.jobs.export.shape import Shape, check_widening
-from headwater.spark.jobs.export.tables import FORMATS, DataFile, Table, TableOptions, Written, check_types
+from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions, Written, check_types
 from headwater.spark.jobs.origin import Origin, find_lake
 from headwater.spark.jobs.report import (
     BATCH_BYTES,

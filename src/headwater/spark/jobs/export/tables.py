@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from headwater.spark.jobs.export.files import FileRules
+from headwater.spark.jobs.export.files import DataFile, FileRules
 from headwater.spark.jobs.export.shape import PARTITIONS
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.schemas import arrow_schema
@@ -29,19 +29,6 @@ from headwater.spark.schemas import arrow_schema
 FORMATS = ("parquet", "delta", "iceberg")
 
 _VARIANT = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
-
-
-class DataFile(NamedTuple):
-    """A file that a task has stored."""
-
-    key: str
-    day: str
-    bucket: str
-    rows: int
-    bytes: int
-    size: int
-    position: int
-    stats: str
 
 
 class Written(NamedTuple):

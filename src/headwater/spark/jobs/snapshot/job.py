@@ -31,6 +31,7 @@ from headwater.spark.jobs.snapshot.plan import Chosen, choose, packed, pending_r
 from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, SnapshotStore, TaskResult, fold_live, fold_sorted
 from headwater.spark.link import Link, LinkSettings, Log
 from headwater.spark.options.source import SourceOptions
+from headwater.spark.schemas import schema_of, spark_schema
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, StoreFailed
 
@@ -38,7 +39,6 @@ LAKE_SHARE = 4
 LAKE_BYTES_MIN = 64 * MIB
 """The lake is read if at least a fourth of all retained bytes is needed, and at least this much, because reading it
 means reading everything and sorting it."""
-RESULTS_DDL = "what string, number bigint, detail string"
 PROBLEMS_MAX = 20
 
 
@@ -144,11 +144,8 @@ class _Work:
         with Link(self._link) as link:
             folder = Folder(self._reducer, SnapshotStore(link, self._log_id))
             fold_sorted(batches, folder)
-        results = folder.results()
-        columns = [list(column) for column in zip(*results, strict=True)] if results else [[], [], []]
-        types = pa.string(), pa.int64(), pa.string()
-        arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-        yield pa.record_batch(arrays, list(TaskResult._fields))
+        results = [result._asdict() for result in folder.results()]
+        yield pa.RecordBatch.from_pylist(results, schema=schema_of(TaskResult))
 
 
 def _from_server(spark: SparkSession, pending: pa.Table, work: _Work) -> list[TaskResult]:
@@ -164,7 +161,7 @@ def _from_lake(spark: SparkSession, config: SnapshotConfig, pending: pa.Table, w
     messages = _messages(spark, config).join(_frame(spark, pending), life)
     needed = messages.where((col("offset") >= col("start")) & (col("offset") < col("tail")))
     ordered = needed.repartition(*life).sortWithinPartitions(*life, "offset")
-    return [TaskResult(*row) for row in ordered.mapInArrow(work.sorted, RESULTS_DDL).collect()]
+    return [TaskResult(*row) for row in ordered.mapInArrow(work.sorted, spark_schema(schema_of(TaskResult))).collect()]
 
 
 def _messages(spark: SparkSession, config: SnapshotConfig) -> DataFrame:

@@ -9,17 +9,7 @@ import pyarrow.compute as pc
 
 from headwater.protocol.content_types import is_json
 from headwater.protocol.limits import MIB
-
-PENDING = pa.schema(
-    [
-        pa.field("stream", pa.string()),
-        pa.field("incarnation", pa.int64()),
-        pa.field("start", pa.int64()),
-        pa.field("tail", pa.int64()),
-        pa.field("resumes", pa.bool_()),
-    ]
-)
-"""One row per stream to fold; a fold that resumes starts from the snapshot at `start`."""
+from headwater.spark.schemas import schema_of
 
 ADDRESSED = r"^[a-z0-9_-]{4,64}/[^/]+$"
 NOWHERE = r"(^__)|(\.\.)|(/streams$)|(^(healthz|readyz|metrics|console|openapi)/)"
@@ -39,6 +29,10 @@ class Pending(NamedTuple):
     start: int
     tail: int
     resumes: bool
+    """Whether the fold starts from the snapshot at `start`."""
+
+
+PENDING = schema_of(Pending)
 
 
 class Chosen(NamedTuple):

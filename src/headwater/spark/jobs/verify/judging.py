@@ -8,20 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.spark.jobs.verify.lives import LIVES, Window
-from headwater.spark.schemas import spark_schema
+from headwater.spark.schemas import schema_of, spark_schema
 
 Side = Literal["server", "lake", "export"]
 Row = Mapping[str, Any]
-
-FINDINGS = pa.schema(
-    [
-        pa.field("name", pa.string()),
-        pa.field("incarnation", pa.int64()),
-        pa.field("side", pa.string()),
-        pa.field("what", pa.string()),
-        pa.field("differs", pa.bool_()),
-    ]
-)
 
 
 class Finding(NamedTuple):
@@ -29,12 +19,15 @@ class Finding(NamedTuple):
 
     name: str
     incarnation: int
-    side: Side
+    side: str
     what: str
     differs: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} (incarnation {self.incarnation}): {self.what}."
+
+
+FINDINGS = schema_of(Finding)
 
 
 def together(described: DataFrame, sides: Mapping[Side, DataFrame]) -> DataFrame:

@@ -22,7 +22,7 @@ from headwater.lake.format import SCHEMA
 from headwater.lake.verify.rows import is_json_value
 from headwater.protocol.content_types import is_json
 from headwater.protocol.limits import PRODUCER_IDLE_US
-from headwater.spark.schemas import spark_schema
+from headwater.spark.schemas import schema_of, spark_schema
 
 # -- Digests -----------------------------------------------------------------------------------------------------------
 
@@ -32,20 +32,28 @@ FLAW = "flaw"
 """A column that says what is wrong with a row, if anything; not all sides have it."""
 NUMBERS = ("offset", "next_offset", "record", "append", "position")
 
-DIGESTS = pa.schema(
-    [
-        pa.field("name", pa.string()),
-        pa.field("incarnation", pa.int64()),
-        *(pa.field(name, pa.int64()) for name in NUMBERS),
-        pa.field("at", pa.int64()),
-        pa.field("producer_id", pa.string()),
-        pa.field("producer_epoch", pa.int64()),
-        pa.field("producer_seq", pa.int64()),
-        pa.field("digest", pa.binary()),
-        pa.field("flaw", pa.string()),
-    ]
-)
 _HEAD = Struct("<6q")
+
+
+class Row(NamedTuple):
+    """A row of digests."""
+
+    name: str
+    incarnation: int
+    offset: int
+    next_offset: int
+    record: int
+    append: int
+    position: int
+    at: int
+    producer_id: str | None
+    producer_epoch: int
+    producer_seq: int
+    digest: bytes
+    flaw: str | None
+
+
+DIGESTS = schema_of(Row)
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -137,24 +145,6 @@ class Windows(NamedTuple):
 
     lake: Window | None
     export: Window | None
-
-
-class Row(NamedTuple):
-    """A row of digests."""
-
-    name: str
-    incarnation: int
-    offset: int
-    next_offset: int
-    record: int
-    append: int
-    position: int
-    at: int
-    producer_id: str | None
-    producer_epoch: int
-    producer_seq: int
-    digest: bytes
-    flaw: str | None
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
