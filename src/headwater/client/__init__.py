@@ -6,7 +6,7 @@
 from headwater.client.admin import ConsumerInfo, PurgeBegun, PurgeInfo, ScanRange
 from headwater.client.asynchronous.admin import AsyncAdmin
 from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
-from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower, AsyncManyFollower
+from headwater.client.asynchronous.carrier import AsyncBootstrap, AsyncFollower, AsyncManyFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.asynchronous.writing import AsyncProducer

@@ -6,7 +6,7 @@ import httpx2
 
 from headwater.client import extensions, operations, tailing
 from headwater.client.asynchronous.carrier import AsyncCarrier
-from headwater.client.asynchronous.flows import AsyncManyFollower
+from headwater.client.asynchronous.carrier import AsyncManyFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.operations import RequestTarget

@@ -30,7 +30,7 @@ from headwater.lake.segments.writer import Written
 from headwater.protocol.limits import MIB, MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.jobs.origin import find_lake
-from headwater.spark.jobs.report import JobFailed, Report
+from headwater.spark.jobs.report import JobFailed, Report, failing_job
 from headwater.spark.link import Link, LinkSettings
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
@@ -240,13 +240,11 @@ class CompactConfig:
     rounds_max: int = ROUNDS_MAX
 
 
+@failing_job()
 def prepare(config: CompactConfig) -> None:
     """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
-    try:
-        with Link(config.link) as link:
-            open_lake(link, config.lake)
-    except (LinkFailed, LinkRefused) as failure:
-        raise JobFailed(str(failure)) from failure
+    with Link(config.link) as link:
+        open_lake(link, config.lake)
 
 
 def run(spark: SparkSession, config: CompactConfig) -> Report:

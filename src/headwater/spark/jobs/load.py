@@ -15,12 +15,10 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.spark.failures import LinkFailed, LinkRefused
-from headwater.spark.jobs.report import Fact, JobFailed, Report, check_sink_options
+from headwater.spark.jobs.report import Fact, JobFailed, Report, check_sink_options, failing_job
 from headwater.spark.link import Link
 from headwater.spark.options.sink import SinkOptions
-from headwater.spark.options.values import OptionRefused
-from headwater.spark.sink.delivery import PAYLOAD_MISMATCH, Producer, WriteFailed
+from headwater.spark.sink.delivery import PAYLOAD_MISMATCH, Producer
 from headwater.spark.sink.ledger import Ledger as SinkLedger
 from headwater.spark.sink.ledger import append_entry, read_entries
 from headwater.spark.sink.rows import find_columns
@@ -251,17 +249,16 @@ class LoadConfig:
     partitions: int | None = None
 
 
+@failing_job()
 def prepare(config: LoadConfig) -> SinkOptions:
     """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
     options = _check(config)
-    try:
-        with Link(options.link) as link:
-            check_ledger(Ledger(link, config.name), SinkLedger(link, config.name))
-    except (LinkFailed, LinkRefused) as failure:
-        raise JobFailed(str(failure)) from failure
+    with Link(options.link) as link:
+        check_ledger(Ledger(link, config.name), SinkLedger(link, config.name))
     return options
 
 
+@failing_job()
 def run(spark: SparkSession, config: LoadConfig) -> Report:
     """Load the files that are not loaded yet."""
     began = time.monotonic()
@@ -270,18 +267,15 @@ def run(spark: SparkSession, config: LoadConfig) -> Report:
     paths = [path if "://" in path else str(Path(path).absolute()) for path in config.paths]
     listed = list_files(spark, paths)
     recipe = _recipe(config, _base(paths, listed))
-    try:
-        with Link(options.link) as link:
-            ledger, writes = Ledger(link, config.name), SinkLedger(link, config.name)
-            check_ledger(ledger, writes)
-            counts, noted = _Counts(), writes.end()
-            plan = partial(_plan, spark, recipe, options)
-            while (work := _next_round(ledger, listed, recipe, plan)) is not None:
-                counts.add(work, _load(plan(work.files), config, work.epoch))
-                ledger.end(work.epoch)
-            repeated = writes.repeated_since(noted)
-    except (LinkFailed, LinkRefused, WriteFailed) as failure:
-        raise JobFailed(str(failure)) from failure
+    with Link(options.link) as link:
+        ledger, writes = Ledger(link, config.name), SinkLedger(link, config.name)
+        check_ledger(ledger, writes)
+        counts, noted = _Counts(), writes.end()
+        plan = partial(_plan, spark, recipe, options)
+        while (work := _next_round(ledger, listed, recipe, plan)) is not None:
+            counts.add(work, _load(plan(work.files), config, work.epoch))
+            ledger.end(work.epoch)
+        repeated = writes.repeated_since(noted)
     facts: dict[str, Fact] = {
         "job": config.name,
         "ledger": ledger.stream,
@@ -396,6 +390,7 @@ def _next_round(
     return work
 
 
+@failing_job()
 def _plan(spark: SparkSession, recipe: dict[str, Any], options: SinkOptions, files: Sequence[File]) -> DataFrame:
     """The rows of files in the form that the sink takes; JobFailed if an expression or a column does not fit."""
     try:
@@ -403,8 +398,6 @@ def _plan(spark: SparkSession, recipe: dict[str, Any], options: SinkOptions, fil
         find_columns(rows.schema, options._replace(order=_order(rows)))
     except (AnalysisException, ParseException) as problem:
         raise JobFailed(next(line for line in str(problem).splitlines() if line.strip())) from problem
-    except OptionRefused as refused:
-        raise JobFailed(str(refused)) from refused
     return rows
 
 

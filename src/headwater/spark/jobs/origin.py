@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headwater.spark.failures import NO_RIGHT, LinkFailed, LinkRefused
-from headwater.spark.jobs.report import JobFailed
+from headwater.spark.failures import NO_RIGHT
+from headwater.spark.jobs.report import JobFailed, failing_job
 from headwater.spark.link import Link, LinkSettings, parse_link
 from headwater.spark.options.source import Selection, SourceOptions, parse_source
-from headwater.spark.options.values import OptionRefused, OptionValues
+from headwater.spark.options.values import OptionValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,16 @@ class Origin:
         }
         return {**{name: value for name, value in chosen.items() if value is not None}, **more, **self.options}
 
+    @failing_job()
     def parsed(self, **more: str) -> SourceOptions:
         """The same options as the source parses them; JobFailed if it rejects one."""
-        try:
-            return parse_source(self.source_options(**more))
-        except OptionRefused as refused:
-            raise JobFailed(str(refused)) from refused
+        return parse_source(self.source_options(**more))
 
     @contextmanager
     def link(self) -> Iterator[Link]:
         """A link to the server; JobFailed if the server does not answer or refuses a request."""
-        try:
-            with Link(self.parsed().link) as link:
-                yield link
-        except (LinkFailed, LinkRefused) as failure:
-            raise JobFailed(str(failure)) from failure
+        with failing_job(), Link(self.parsed().link) as link:
+            yield link
 
 
 def describe_selected(link: Link, selection: Selection) -> Iterator[pa.Table]:
@@ -76,12 +71,10 @@ def find_lake(link: Link) -> str | None:
     return log.lake_url
 
 
+@failing_job()
 def link_settings(url: str, options: Mapping[str, str]) -> LinkSettings:
     """How to reach a server, from options of the source about nothing else; JobFailed for any other option."""
-    try:
-        given = OptionValues({"url": url, **options})
-        found = parse_link(given)
-        given.refuse_unknown()
-    except OptionRefused as refused:
-        raise JobFailed(str(refused)) from refused
+    given = OptionValues({"url": url, **options})
+    found = parse_link(given)
+    given.refuse_unknown()
     return found

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.lake.format import split_name
 from headwater.protocol import content_types
-from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.report import (
     BATCH_BYTES,
@@ -21,6 +20,7 @@ from headwater.spark.jobs.report import (
     JobFailed,
     Report,
     check_sink_options,
+    failing_job,
     finish,
     spark_path,
     start_at_earliest,
@@ -28,7 +28,7 @@ from headwater.spark.jobs.report import (
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
 from headwater.spark.sink.chunks import CHUNKS
-from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
+from headwater.spark.sink.delivery import Delivery, Producer, packed
 from headwater.spark.sink.ledger import Ledger
 from headwater.spark.writing import by_stream
 
@@ -60,42 +60,38 @@ class ReplayConfig:
     batch_bytes: int = BATCH_BYTES
 
 
+@failing_job()
 def prepare(config: ReplayConfig) -> None:
     """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
     settings = _check(config)
-    try:
-        with config.origin.link() as source, Link(settings) as target:
-            source.log_id()
-            target.log_id()
-    except (LinkFailed, LinkRefused) as failure:
-        raise JobFailed(str(failure)) from failure
+    with config.origin.link() as source, Link(settings) as target:
+        source.log_id()
+        target.log_id()
 
 
+@failing_job()
 def run(spark: SparkSession, config: ReplayConfig) -> Report:
     """Copy what is new since the last run."""
     began = time.monotonic()
     settings = _check(config)
-    try:
-        with config.origin.link() as source, Link(settings) as target:
-            apart = source.log_id() != target.log_id()
-            streams, ends = 0, dict[str, str]()
+    with config.origin.link() as source, Link(settings) as target:
+        apart = source.log_id() != target.log_id()
+        streams, ends = 0, dict[str, str]()
+        for page in copies(spark, config, source):
+            streams += len(page)
+            if not apart:
+                check_apart(page, config.origin.parsed().selection)
+            if config.close:
+                note_closed(ends, page)
+        if ends and may_merge(config):
             for page in copies(spark, config, source):
-                streams += len(page)
-                if not apart:
-                    check_apart(page, config.origin.parsed().selection)
-                if config.close:
-                    note_closed(ends, page)
-            if ends and may_merge(config):
-                for page in copies(spark, config, source):
-                    leave_open(ends, page)
-            # The query starts after this listing, so it reads every stream listed as closed to its end.
-            ledger = Ledger(target, config.name)
-            noted = ledger.end()
-            messages, size, batches = _copy(_start(spark, config))
-            repeated = ledger.repeated_since(noted)
-            closed = _close(target, config, ends) if config.close else 0
-    except (LinkFailed, LinkRefused, WriteFailed) as failure:
-        raise JobFailed(str(failure)) from failure
+                leave_open(ends, page)
+        # The query starts after this listing, so it reads every stream listed as closed to its end.
+        ledger = Ledger(target, config.name)
+        noted = ledger.end()
+        messages, size, batches = _copy(_start(spark, config))
+        repeated = ledger.repeated_since(noted)
+        closed = _close(target, config, ends) if config.close else 0
     facts: dict[str, Fact] = {
         "job": config.name,
         "from": config.origin.url,

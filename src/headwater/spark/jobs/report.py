@@ -1,15 +1,18 @@
 """The report of a job, its streaming queries, and the options and paths that a person gives to it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.protocol.limits import MIB
+from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.options.sink import SinkOptions, parse_sink
 from headwater.spark.options.values import OptionRefused
+from headwater.spark.sink.delivery import WriteFailed
 from headwater.storage.opening import open_table_store
 from headwater.storage.store import TableStore
 
@@ -18,6 +21,15 @@ Fact = str | int | float | bool | None
 
 class JobFailed(Exception):
     """The job cannot or must not continue; the message is one sentence for a person."""
+
+
+@contextmanager
+def failing_job() -> Iterator[None]:
+    """Raise a refused option, a failed request and a failed write as JobFailed; also a decorator."""
+    try:
+        yield
+    except (OptionRefused, LinkFailed, LinkRefused, WriteFailed) as failure:
+        raise JobFailed(str(failure)) from failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +54,13 @@ OWN_OPTIONS = frozenset(
 """Options of the sink, in lower case, that jobs set themselves."""
 
 
+@failing_job()
 def check_sink_options(given: Mapping[str, str], options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
     """The options of the sink, parsed; JobFailed if one is invalid, or if the user has given one of the job's own."""
     for name in given:
         if name.lower() in OWN_OPTIONS:
             raise JobFailed(f"The job sets the sink option {name} itself; remove it.")
-    try:
-        return parse_sink(options, streaming=streaming)
-    except OptionRefused as refused:
-        raise JobFailed(str(refused)) from refused
+    return parse_sink(options, streaming=streaming)
 
 
 # -- Paths -------------------------------------------------------------------------------------------------------------
