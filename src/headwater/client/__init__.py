@@ -5,14 +5,14 @@
 
 from headwater.client.admin import ConsumerInfo, PurgeBegun, PurgeInfo, ScanRange
 from headwater.client.asynchronous.admin import AsyncAdmin
-from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
 from headwater.client.asynchronous.carrier import AsyncBootstrap, AsyncFollower, AsyncManyFollower
+from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.asynchronous.writing import AsyncProducer
 from headwater.client.blocking.admin import Admin
+from headwater.client.blocking.carrier import Bootstrap, Follower, ManyFollower
 from headwater.client.blocking.client import Bucket, Client
-from headwater.client.blocking.flows import Bootstrap, Follower, ManyFollower
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.stream import Stream
 from headwater.client.blocking.writing import Producer

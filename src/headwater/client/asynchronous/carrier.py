@@ -1,25 +1,22 @@
 """Requests as the asynchronous client sends them, and what it reads as it arrives: followers and bootstraps."""
 
-from typing import Any, TypeVar
-import httpx2
-from headwater.client.asynchronous.runtime import AsyncFlow, clock, current
-from headwater.client.errors import TransportFailed
-from headwater.client.nodes import Aim, Nodes
-from headwater.client.settings import CONNECTIONS_MAX, KEPT_CONNECTIONS_MAX, ClientSettings, bearer
-from headwater.client.transport import OWN, UNAUTHORIZED, Opened, broken, failed, is_renewable, not_followed
-from headwater.client.wire import Program, Request, Response, Route
-from headwater.protocol.headers import AUTHORIZATION
 import codecs
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
-from headwater.client.asynchronous.runtime import AsyncFlow
-from headwater.client.errors import ProtocolViolation, RequestRefused
-from headwater.client.extensions import BootstrapHead
-from headwater.client.reading import Reader
-from headwater.client.tailing import ManyReader
-from headwater.client.values import Chunk, Snapshot
-from headwater.client.wire import Program
+from typing import Any, TypeVar
 
+import httpx2
+
+from headwater.client.asynchronous.runtime import AsyncFlow, clock, current
+from headwater.client.errors import ProtocolViolation, RequestRefused, TransportFailed
+from headwater.client.extensions import BootstrapHead
+from headwater.client.nodes import Aim, Nodes
+from headwater.client.reading import Reader
+from headwater.client.settings import CONNECTIONS_MAX, KEPT_CONNECTIONS_MAX, ClientSettings, bearer
+from headwater.client.tailing import ManyReader
+from headwater.client.transport import OWN, UNAUTHORIZED, Opened, broken, failed, is_renewable, not_followed
+from headwater.client.values import Chunk, Snapshot
+from headwater.client.wire import Program, Request, Response, Route
+from headwater.protocol.headers import AUTHORIZATION
 
 T = TypeVar("T")
 

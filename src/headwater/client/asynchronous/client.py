@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import httpx2
 
 from headwater.client import extensions, operations, tailing
-from headwater.client.asynchronous.carrier import AsyncCarrier
-from headwater.client.asynchronous.carrier import AsyncManyFollower
+from headwater.client.asynchronous.carrier import AsyncCarrier, AsyncManyFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.operations import RequestTarget

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.client import bodies, extensions, operations
-from headwater.client.asynchronous.carrier import AsyncCarrier
-from headwater.client.asynchronous.carrier import AsyncBootstrap, AsyncFollower
+from headwater.client.asynchronous.carrier import AsyncBootstrap, AsyncCarrier, AsyncFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.writing import AsyncAppender, AsyncProducer
 from headwater.client.extensions import StreamPosition

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import httpx2
 
 from headwater.client import extensions, operations, tailing
-from headwater.client.blocking.carrier import Carrier
-from headwater.client.blocking.flows import ManyFollower
+from headwater.client.blocking.carrier import Carrier, ManyFollower
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.stream import Stream
 from headwater.client.operations import RequestTarget

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.client import bodies, extensions, operations
-from headwater.client.blocking.carrier import Carrier
-from headwater.client.blocking.flows import Bootstrap, Follower
+from headwater.client.blocking.carrier import Bootstrap, Carrier, Follower
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.writing import Appender, Producer
 from headwater.client.extensions import StreamPosition
