@@ -43,8 +43,7 @@ from headwater.spark.source.lake.plan import (
     row_filter_for,
 )
 from headwater.spark.source.lake.reader import read_lake
-from headwater.spark.source.live.plan import LivePartition, batch_ranges, describe, pack_ranges
-from headwater.spark.source.live.reader import LiveReader
+from headwater.spark.source.live.reader import LivePartition, LiveReader, batch_ranges, describe, pack_ranges
 from headwater.storage.store import Store
 
 log = logging.getLogger(__name__)

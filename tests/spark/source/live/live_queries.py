@@ -8,8 +8,7 @@ from headwater.spark.link import Link
 from headwater.spark.options.source import SourceOptions, parse_source
 from headwater.spark.schemas import SourceSchema
 from headwater.spark.source.filters import NO_CONDITIONS, RowQuery
-from headwater.spark.source.live.plan import LivePartition
-from headwater.spark.source.live.reader import SCAN_RANGES, LiveReader
+from headwater.spark.source.live.reader import SCAN_RANGES, LivePartition, LiveReader
 from headwater.spark.source.live.stream import LiveAdmission, LiveStream
 from headwater.spark.source.portions import UNLIMITED, TriggerLimits
 

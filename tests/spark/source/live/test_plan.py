@@ -9,7 +9,7 @@ import pytest
 from headwater.lake.scanning import EVER
 from headwater.spark.options.source import DataLost, SourceOptions, parse_source
 from headwater.spark.source.filters import Bounds, Conditions
-from headwater.spark.source.live.plan import (
+from headwater.spark.source.live.reader import (
     STREAM_BYTES,
     LiveRange,
     LiveRefused,

@@ -6,8 +6,7 @@ from headwater.client import Client
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
 from headwater.spark.schemas import SourceSchema
-from headwater.spark.source.live.plan import LiveRange
-from headwater.spark.source.live.reader import remaining
+from headwater.spark.source.live.reader import LiveRange, remaining
 from headwater.testing import RunningServer
 
 from ...cut_proxy import cut_proxy

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.spark.link import Link
 from headwater.spark.options.source import DataLost
-from headwater.spark.source.live.plan import LiveRefused
+from headwater.spark.source.live.reader import LiveRefused
 from headwater.spark.source.live.stream import parse_offset
 from headwater.spark.source.portions import TriggerLimits
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from headwater.spark.link import Link
 from headwater.spark.options.source import SourceOptions, StreamOffsets, report_loss
-from headwater.spark.source.live.plan import (
+from headwater.spark.source.live.reader import (
     LIVE_STREAMS_MAX,
     LivePartition,
     LiveRange,
