@@ -53,7 +53,8 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 """The local property with the query's id, which is the same for all runs from one checkpoint."""
 
 
-class Counts(NamedTuple):
+@dataclass(slots=True)
+class Counts:
     """The totals of a run."""
 
     batches: int = 0
@@ -109,7 +110,7 @@ class Exporter:
     def _export(self, rows: DataFrame, batch: int) -> None:
         if self._table.has(batch):
             settle(self._store, batch)
-            self.counts = self.counts._replace(repeated=self.counts.repeated + 1)
+            self.counts.repeated += 1
             return
         attempt = secrets.token_hex(4)
         rules = self._table.rules(batch, attempt)
@@ -127,16 +128,12 @@ class Exporter:
             self._widening = None
 
     def _count(self, written: Written) -> None:
-        before = self.counts
-        self.counts = Counts(
-            before.batches + 1,
-            before.repeated,
-            before.rows + written.rows,
-            before.bytes + written.bytes,
-            before.files + len(written.files),
-            # The distinct streams of several batches are counted from their audits.
-            written.streams,
-        )
+        self.counts.batches += 1
+        self.counts.rows += written.rows
+        self.counts.bytes += written.bytes
+        self.counts.files += len(written.files)
+        # The distinct streams of several batches are counted from their audits.
+        self.counts.streams = written.streams
         if written.files:
             self.batches.append(written.batch)
 
