@@ -106,7 +106,7 @@ class Bench:
         enough = self.sweeper.rounds + 4
         for _ in range(10_000):
             await asyncio.sleep(0.001)
-            if not self.sweeper._repeating or (self.sweeper.rounds >= enough and not self.sweeper._tasks):
+            if not self.sweeper._sweeps or (self.sweeper.rounds >= enough and not self.sweeper._tasks):
                 return
         raise AssertionError("the sweeper does not go on")
 

@@ -7,7 +7,7 @@ snapshot is kept for a while, because another node may be sending it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, takewhile
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from headwater.log.seam import Barriers
 from headwater.node.cluster.barriers import reach
 from headwater.node.committer import Done, Now, Submit
+from headwater.node.periodic import Periodic
 from headwater.protocol.limits import MINUTE_US, SECOND_US, SNAPSHOT_UPLOAD_US_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobStore, deadline_of, upload_of
@@ -64,36 +65,35 @@ class BlobSweeper:
         intervals: SweepIntervals = SWEEP_INTERVALS,
     ) -> None:
         self._state, self._blobs, self._submit, self._threads = state, blobs, submit, threads
-        self._barrier, self._intervals = command_log.barrier, intervals
+        self._barrier = command_log.barrier
         # What this process sends, it holds open.
         self._grace_us = int(grace_seconds * SECOND_US) if command_log.shared else 0
         self._shared, self._started_us = command_log.shared, now()
         self._discarded: dict[str, int] = {}
         """The discarded blobs that we know of, and when we learned of each, by the shard's time."""
         self._deleting: set[str] = set()
-        self._repeating: list[asyncio.Task[None]] = []
+        self._periodic = [
+            Periodic(work, seconds, "blobs cannot be swept and will be tried again")
+            for work, seconds in (
+                (self._sweep_discarded, intervals.discarded_check_seconds),
+                (self.sweep_uploads, intervals.uploads_check_seconds),
+            )
+        ]
+        self._sweeps = False
         self._tasks: set[asyncio.Task[object]] = set()
 
     def start(self) -> None:
         self._discarded.clear()
-        create_task = asyncio.get_running_loop().create_task
-        self._repeating = [
-            create_task(self._repeat(self._sweep_discarded, self._intervals.discarded_check_seconds)),
-            create_task(self._repeat(self.sweep_uploads, self._intervals.uploads_check_seconds)),
-        ]
+        self._sweeps = True
+        for periodic in self._periodic:
+            periodic.start()
         self.sweep()
 
     async def stop(self) -> None:
-        repeating, self._repeating = self._repeating, []
-        for task in repeating:
-            task.cancel()
-        await asyncio.gather(*repeating, return_exceptions=True)
+        self._sweeps = False
+        for periodic in self._periodic:
+            await periodic.stop()
         await asyncio.gather(*self._tasks)
-
-    async def _repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
-        while True:
-            await work()
-            await asyncio.sleep(seconds)
 
     def watch(self, blob: str, done: Done) -> Done:
         """Delete the blob of a snapshot for which there is no room, now or while its command waits for the log."""
@@ -113,7 +113,7 @@ class BlobSweeper:
 
     def sweep(self) -> None:
         """Called after a batch that discarded something."""
-        if not self._repeating:
+        if not self._sweeps:
             return
         # New ones come after all others, so those that are known need not be looked at.
         for blob in takewhile(lambda blob: blob not in self._discarded, reversed(self._state.discarded)):

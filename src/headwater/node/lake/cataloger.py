@@ -6,7 +6,6 @@ begins finds out from the store what the tables list.
 """
 
 import asyncio
-import logging
 import time
 from bisect import bisect_left
 from collections import deque
@@ -21,6 +20,7 @@ from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.node.lake.parts import STORE_TROUBLE
+from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
 from headwater.settings import Settings
 from headwater.storage.store import Store
@@ -36,8 +36,6 @@ CATALOG_MS = 60_000
 T = TypeVar("T")
 
 _DEFAULTS = Settings()
-
-log = logging.getLogger(__name__)
 
 
 def wall_ms() -> int:
@@ -62,14 +60,19 @@ class Cataloger:
         dead_seconds_max: float = _DEFAULTS.erase_seconds,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        self._state, self._publishing, self._leased, self._intervals = state, publishing, leased, intervals
+        self._state, self._publishing, self._leased = state, publishing, leased
         self._barrier = barrier
         self._now_ms, self._dead_ms_max = now_ms, int(dead_seconds_max * 1000)
         self.overdue: frozenset[int] = frozenset()
         """The segments that have had dead rows for longer than they may."""
         self._thread = ThreadPoolExecutor(1, "catalog")
         self._writing = asyncio.Lock()
-        self._loop_task: asyncio.Task[None] | None = None
+        self._periodic = Periodic(
+            self._keep_up,
+            intervals.catalog_check_seconds,
+            "the lake's tables lag behind the lake",
+            expected=STORE_TROUBLE,
+        )
         self._unlisted = state.cold.record_unlisted({state.streams[name].incarnation: name for name in state.forks})
         self.tables = LakeTables(store, shard, state.log_id, history_seconds=history_seconds, now_ms=now_ms)
         """Changed in the thread only."""
@@ -83,25 +86,14 @@ class Cataloger:
         """Up to which position every live row is known to be in the lake; snapshots never declare less than before."""
 
     def start(self) -> None:
-        self._loop_task = asyncio.get_running_loop().create_task(self._run())
+        self._periodic.start()
 
     async def stop(self) -> None:
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            await asyncio.gather(self._loop_task, return_exceptions=True)
+        await self._periodic.stop()
         self._thread.shutdown()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._keep_up()
-            except Exception as error:
-                # Whatever it is, the next attempt begins with what is in the store.
-                bug = not isinstance(error, STORE_TROUBLE)
-                log.error("the lake's tables lag behind the lake: %s", error, exc_info=bug)
-            await asyncio.sleep(self._intervals.catalog_check_seconds)
-
     async def _keep_up(self) -> None:
+        """Commit what has changed; after a failure this begins with what is in the store."""
         async with self._writing:
             await self._find()
         if self._state.cold.changed_at > self._newest[0]:

@@ -18,6 +18,7 @@ from headwater.lake.iceberg.tables import table_url
 from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.lake.cataloger import wall_ms
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
+from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
 from headwater.protocol.names import bucket_of
 from headwater.streams.state import State, Stream
@@ -41,7 +42,12 @@ class Lister:
         self._state, self._now, self._intervals, self._barrier = parts.state, parts.now, parts.intervals, barrier
         self._thread = ThreadPoolExecutor(1, "streams")
         self._writing = asyncio.Lock()
-        self._loop_task: asyncio.Task[None] | None = None
+        self._periodic = Periodic(
+            self._keep_up,
+            parts.intervals.catalog_check_seconds,
+            "the table of the streams cannot be written and will be tried again",
+            expected=STORE_TROUBLE,
+        )
         self._now_ms = now_ms
         self._table = Streams(
             parts.store,
@@ -58,23 +64,11 @@ class Lister:
         """When that was."""
 
     def start(self) -> None:
-        self._loop_task = asyncio.get_running_loop().create_task(self._run())
+        self._periodic.start()
 
     async def stop(self) -> None:
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            await asyncio.gather(self._loop_task, return_exceptions=True)
+        await self._periodic.stop()
         self._thread.shutdown()
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._keep_up()
-            except Exception as error:
-                # Whatever it is, the next attempt begins with what is in the store.
-                bug = not isinstance(error, STORE_TROUBLE)
-                log.error("the table of the streams cannot be written and will be tried again: %s", error, exc_info=bug)
-            await asyncio.sleep(self._intervals.catalog_check_seconds)
 
     async def _keep_up(self) -> None:
         if self._last_seconds is None:

@@ -7,7 +7,7 @@ not delete what others have published or kept meanwhile, however late its clock 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -16,6 +16,7 @@ from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
 from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.committer import ask
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
+from headwater.node.periodic import Periodic
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import ForgetSegments
 from headwater.streams.segments import Segment
@@ -37,35 +38,27 @@ class LakeSweeper:
     def __init__(
         self, parts: LakeParts, needs: Callable[[Segment, int], bool], grace_seconds: float, barrier: Barrier
     ) -> None:
-        self._shard, self._state, self._store, self._submit, _, self._in_use, self._intervals = parts
+        self._shard, self._state, self._store, self._submit, _, self._in_use, _ = parts
         self._barrier = barrier
         self._needs, self._grace_us = needs, int(grace_seconds * SECOND_US)
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
-        self._tasks: list[asyncio.Task[None]] = []
+        self._periodic = [
+            Periodic(work, seconds, "the lake cannot be swept and will be tried again", expected=STORE_TROUBLE)
+            for work, seconds in (
+                (self.sweep_retired, parts.intervals.sweep_check_seconds),
+                (self.sweep_orphans, parts.intervals.orphans_check_seconds),
+            )
+        ]
         self.deleted = 0
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._repeat(self.sweep_retired, self._intervals.sweep_check_seconds)),
-            loop.create_task(self._repeat(self.sweep_orphans, self._intervals.orphans_check_seconds)),
-        ]
+        for periodic in self._periodic:
+            periodic.start()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for periodic in self._periodic:
+            await periodic.stop()
         self._thread.shutdown()
-
-    async def _repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
-        while True:
-            try:
-                await work()
-            except Exception as error:
-                # Whatever it is, the next attempt begins with what is in the store.
-                bug = not isinstance(error, STORE_TROUBLE)
-                log.error("the lake cannot be swept and will be tried again: %s", error, exc_info=bug)
-            await asyncio.sleep(seconds)
 
     async def sweep_retired(self) -> None:
         """Delete replaced segments that no reader needs, neither in this process nor by a snapshot."""
