@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headwater.client import Admin, Client, RequestRefused, RetryPolicy
-from headwater.log.jetstream import judging as sequencing
+from headwater.log.jetstream import judging
 from headwater.log.jetstream.streams import Place
 from headwater.log.jetstream.visiting import Visit
 from headwater.node.clock import Clock
@@ -154,7 +154,7 @@ def test_an_unknown_command_ends_a_node_with_a_sentence(nats: NatsServers, tmp_p
 def publish(nats: NatsServers, log_id: str, record: bytes) -> None:
     """Publish a record to the log, as a node of a later version would."""
     place = Place(nats.urls)
-    seed = sequencing.seed_of(log_id, place.shard)
-    message = sequencing.message(seed, secrets.randbits(63), 1, at=Clock().now(), commands=1, piece=record)
+    seed = judging.seed_of(log_id, place.shard)
+    message = judging.message(seed, secrets.randbits(63), 1, at=Clock().now(), commands=1, piece=record)
     with Visit(place) as visit:
         visit.call(visit.client.request(place.subject("log"), message, 5.0))

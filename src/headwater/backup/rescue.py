@@ -18,8 +18,7 @@ from headwater.lake.format import segment_key
 from headwater.lake.ownership import pass_on
 from headwater.log.images.objects import ObjectImages
 from headwater.log.images.restoring import newest_good_image
-from headwater.log.jetstream import judging as sequencing
-from headwater.log.jetstream import streams
+from headwater.log.jetstream import judging, streams
 from headwater.log.jetstream.identity import create_stream, record_key, recorded_log_id, replace_record
 from headwater.log.jetstream.judging import Mark
 from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
@@ -101,7 +100,7 @@ def begin_anew(place: Place, store: Store, found: Found, log_bytes_max: int) -> 
     state.position = max(state.position, newest + GENERATION_POSITIONS)
     # The new log has no members yet; the level of its commands does not change.
     state.cluster = Cluster(level=state.cluster.level, cataloged=state.cluster.cataloged)
-    mark = Mark(sequencing.VERSION, 0, state.position, state.now, 0, {})
+    mark = Mark(judging.VERSION, 0, state.position, state.now, 0, {})
     writer = ObjectImages(store, state.log_id, place.shard).begin(state.position, msgspec.msgpack.encode(mark))
     writer.write(image_of(state))
     writer.finish()

@@ -1,4 +1,4 @@
-"""Sequencing: whatever a network does to messages, every node makes the same batches of them, each exactly once."""
+"""Judging: whatever a network does to messages, every node makes the same batches of them, each exactly once."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.log.jetstream import judging as sequencing
+from headwater.log.jetstream import judging
 from headwater.log.jetstream.judging import (
     CHECKPOINT_MESSAGES,
     HEADER,
     PART_BYTES,
     SESSION_US,
+    Judge,
     Mark,
     MarkDamaged,
-    Sequencer,
     Taken,
     UnknownMessage,
     decode_mark,
@@ -42,16 +42,16 @@ def sent(session: int, number: int, *, at: int = 0, piece: bytes = b"x", part: i
     return Sent(session, number, at, data)
 
 
-def sequencer(mark: Mark | None = None) -> Sequencer:
-    return Sequencer(LOG_ID, SHARD, mark)
+def new_judge(mark: Mark | None = None) -> Judge:
+    return Judge(LOG_ID, SHARD, mark)
 
 
-def take_all(judge: Sequencer, log: list[bytes]) -> list[Taken | None]:
+def take_all(judge: Judge, log: list[bytes]) -> list[Taken | None]:
     return [judge.take(judge.sequence + 1, data) for data in log]
 
 
 def counted(log: list[Sent]) -> list[bool]:
-    return [taken is not None and taken.counts for taken in take_all(sequencer(), [one.data for one in log])]
+    return [taken is not None and taken.counts for taken in take_all(new_judge(), [one.data for one in log])]
 
 
 def records(takens: list[Taken | None]) -> list[tuple[int, bytes]]:
@@ -81,7 +81,7 @@ def test_sessions_do_not_disturb_each_other() -> None:
 
 
 def test_a_message_of_another_log_or_shard_or_with_a_changed_bit_is_not_a_message() -> None:
-    judge = sequencer()
+    judge = new_judge()
     for stranger in (seed_of("0000", SHARD), seed_of(LOG_ID, 1)):
         assert judge.take(judge.sequence + 1, message(stranger, 1, 1, at=0, commands=1, piece=b"x")) is None
     good = sent(1, 1).data
@@ -97,12 +97,12 @@ def test_a_message_of_a_later_format_ends_the_node_with_a_sentence() -> None:
     data = bytearray(sent(1, 1).data)
     data[2] += 1
     with pytest.raises(UnknownMessage, match=r"Message 1 of the log has format 2, .* install a newer version"):
-        sequencer().take(1, bytes(data))
+        new_judge().take(1, bytes(data))
 
 
 def test_positions_count_commands_and_barriers_have_none() -> None:
     barrier = message(SEED, 2, 1, at=5, commands=0)
-    takens = take_all(sequencer(), [sent(1, 1).data, barrier, sent(1, 2).data])
+    takens = take_all(new_judge(), [sent(1, 1).data, barrier, sent(1, 2).data])
     assert [taken.record.first_position for taken in takens if taken and taken.record] == [1, 3, 3]
     assert [taken.record.commands for taken in takens if taken and taken.record] == [2, 0, 2]
 
@@ -129,7 +129,7 @@ def test_a_large_record_is_put_together_from_its_parts() -> None:
     assert [len(piece) for piece in pieces[:-1]] == [PART_BYTES] * (len(pieces) - 1)
     log = [sent(1, n + 1, piece=piece, part=n, parts=len(pieces)) for n, piece in enumerate(pieces)]
     disturbed = [log[0], log[0], sent(2, 1), log[2], *log[1:]]
-    assert records(take_all(sequencer(), [one.data for one in disturbed])) == [(2, b"x"), (1, record)]
+    assert records(take_all(new_judge(), [one.data for one in disturbed])) == [(2, b"x"), (1, record)]
 
 
 @pytest.mark.parametrize(("part", "parts"), [(1, 2), (2, 2), (0, 0)])
@@ -138,8 +138,8 @@ def test_a_part_that_does_not_continue_its_record_does_not_count(part: int, part
 
 
 def test_parts_beyond_the_limits_do_not_count_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencing, "PARTS_BYTES_MAX", 30)
-    monkeypatch.setattr(sequencing, "SESSION_PARTS_BYTES_MAX", 20)
+    monkeypatch.setattr(judging, "PARTS_BYTES_MAX", 30)
+    monkeypatch.setattr(judging, "SESSION_PARTS_BYTES_MAX", 20)
     part = b"0123456789"
     log = [sent(1, 1, piece=part, parts=9), sent(1, 2, piece=part, part=1, parts=9)]
     assert counted([*log, sent(1, 3, piece=part, part=2, parts=9)]) == [True, True, False], "one session"
@@ -151,7 +151,7 @@ def test_parts_beyond_the_limits_do_not_count_until_there_is_room(monkeypatch: p
 
 
 def test_sessions_beyond_the_limit_do_not_count_until_others_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencing, "SESSIONS_MAX", 2)
+    monkeypatch.setattr(judging, "SESSIONS_MAX", 2)
     late = SESSION_US + 1
     log = [sent(1, 1), sent(2, 1), sent(3, 1), sent(2, 2, at=late), sent(3, 1, at=late)]
     assert counted(log) == [True, True, False, True, True]
@@ -159,18 +159,18 @@ def test_sessions_beyond_the_limit_do_not_count_until_others_are_forgotten(monke
 
 def test_the_chain_depends_on_every_message_and_on_what_it_was_worth() -> None:
     log = [sent(1, 1).data, sent(1, 1).data]
-    both, first = sequencer(), sequencer()
+    both, first = new_judge(), new_judge()
     take_all(both, log)
     take_all(first, log[:1])
     assert both.chain != first.chain
     # Another node that knew the session already judges the same message differently.
-    other = sequencer(Mark(1, 0, 0, 0, 0, {1: sequencing.Session(1, 0)}))
+    other = new_judge(Mark(1, 0, 0, 0, 0, {1: judging.Session(1, 0)}))
     take_all(other, log[:1])
     assert other.chain != first.chain
 
 
 def test_the_chain_is_noted_at_every_1024th_message() -> None:
-    judge = sequencer()
+    judge = new_judge()
     take_all(judge, [sent(1, number).data for number in range(1, CHECKPOINT_MESSAGES)])
     assert judge.checkpoint.sequence == 0
     judge.take(CHECKPOINT_MESSAGES, b"")
@@ -183,7 +183,7 @@ def test_a_mark_that_cannot_be_read_is_refused_with_a_sentence() -> None:
     with pytest.raises(MarkDamaged, match="cannot be read"):
         decode_mark(b"nonsense")
     with pytest.raises(MarkDamaged, match="has format 9"):
-        decode_mark(sequencing._mark_encoder.encode(Mark(9, 0, 0, 0, 0, {})))
+        decode_mark(judging._mark_encoder.encode(Mark(9, 0, 0, 0, 0, {})))
 
 
 def test_a_header_has_40_bytes() -> None:
@@ -243,13 +243,13 @@ def test_a_node_that_restarts_from_any_mark_makes_the_same_of_the_rest(
     drawn: tuple[list[Proposer], list[bytes]], cut: int
 ) -> None:
     _, log = drawn
-    steady = sequencer()
+    steady = new_judge()
     expected = take_all(steady, log)
-    first = sequencer()
+    first = new_judge()
     found = take_all(first, log[:cut])
     mark = first.encoded_mark()
     take_all(first, [b"whatever comes later leaves no trace in a mark that was saved before"])
-    second = sequencer(decode_mark(mark))
+    second = new_judge(decode_mark(mark))
     found += take_all(second, log[cut:])
     assert found == expected
     assert second.encoded_mark() == steady.encoded_mark()
@@ -262,7 +262,7 @@ def test_the_records_of_a_session_are_decided_in_order_and_none_twice(
     drawn: tuple[list[Proposer], list[bytes]],
 ) -> None:
     proposers, log = drawn
-    decided = records(take_all(sequencer(), log))
+    decided = records(take_all(new_judge(), log))
     for proposer in proposers:
         own = [record for session, record in decided if session == proposer.session]
         assert own == proposer.records[: len(own)]
@@ -275,6 +275,6 @@ def test_proposers_that_send_everything_again_have_every_record_decided_exactly_
 ) -> None:
     proposers, log = drawn
     again = [data for proposer in proposers for data in proposer.messages(1_000)]
-    decided = records(take_all(sequencer(), log + again))
+    decided = records(take_all(new_judge(), log + again))
     for proposer in proposers:
         assert [record for session, record in decided if session == proposer.session] == proposer.records

@@ -107,7 +107,7 @@ def test_a_foreign_message_in_the_stream_is_skipped_by_all(pair: list[Node]) -> 
 
     run(pair, use)
     assert ours.batches == theirs.batches
-    assert ours.log._sequencer.invalid == theirs.log._sequencer.invalid == 1
+    assert ours.log._judge.invalid == theirs.log._judge.invalid == 1
 
 
 def test_checkpoints_are_compared_and_a_difference_is_an_outage(pair: list[Node]) -> None:
@@ -117,10 +117,10 @@ def test_checkpoints_are_compared_and_a_difference_is_an_outage(pair: list[Node]
         while ours.log.applied < CHECKPOINT_MESSAGES:
             await asyncio.gather(*(ours.append([Append("a", b"x")]) for _ in range(32)))
         await until(lambda: theirs.log.applied == ours.log.applied)
-        checkpoint = ours.log._sequencer.checkpoint
+        checkpoint = ours.log._judge.checkpoint
         await until(lambda: ours.log.peers["n2"].checkpoint == checkpoint)
         assert ours.log.outage is None
-        theirs.log._sequencer.checkpoint = checkpoint._replace(chain=checkpoint.chain ^ 1)
+        theirs.log._judge.checkpoint = checkpoint._replace(chain=checkpoint.chain ^ 1)
         await until(lambda: ours.log.outage is not None)
         assert "The nodes n1 and n2 differ" in str(ours.log.outage)
 

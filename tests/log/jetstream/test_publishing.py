@@ -5,9 +5,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.log.jetstream import judging as sequencing
-from headwater.log.jetstream import publishing
-from headwater.log.jetstream.judging import PART_BYTES, SESSION_US, Sequencer
+from headwater.log.jetstream import judging, publishing
+from headwater.log.jetstream.judging import PART_BYTES, SESSION_US, Judge
 from headwater.log.jetstream.publishing import FREIGHT_BYTES_IN_FLIGHT_MAX, REFUSED_SECONDS, SILENCE_SECONDS, Publisher
 from headwater.log.seam import Ticket
 from headwater.streams import batches
@@ -21,9 +20,9 @@ class Loopback:
     """A publisher, and the log that its messages go to."""
 
     def __init__(self) -> None:
-        self.sequencer = Sequencer("9f2c", 0)
+        self.judge = Judge("9f2c", 0)
         self.given_back: list[Ticket] = []
-        self.publisher = Publisher("9f2c", 0, self.sequencer, self.given_back.append)
+        self.publisher = Publisher("9f2c", 0, self.judge, self.given_back.append)
         self.network: list[bytes] = []
         """Messages that were sent; they stay, because any of them may arrive again."""
         self.delivered: list[tuple[Ticket, list[Command]]] = []
@@ -52,7 +51,7 @@ class Loopback:
 
     def store(self, data: bytes) -> None:
         """The log stores a message, and it comes back."""
-        taken = self.sequencer.take(self.sequencer.sequence + 1, data)
+        taken = self.judge.take(self.judge.sequence + 1, data)
         assert taken is not None
         lane = self.publisher.lane_of(taken.session)
         if lane is None:
@@ -69,11 +68,9 @@ class Loopback:
     def store_another(self) -> None:
         """Another proposer's message carries shard time forward."""
         self.foreign = getattr(self, "foreign", 0) + 1
-        self.sequencer.take(
-            self.sequencer.sequence + 1,
-            sequencing.message(
-                sequencing.seed_of("9f2c", 0), (1 << 63) + self.foreign, 1, at=self.clock_us, commands=0
-            ),
+        self.judge.take(
+            self.judge.sequence + 1,
+            judging.message(judging.seed_of("9f2c", 0), (1 << 63) + self.foreign, 1, at=self.clock_us, commands=0),
         )
 
     def settle(self) -> None:
@@ -200,7 +197,7 @@ def test_the_first_message_of_a_session_that_may_still_count_is_not_sent_under_a
     one = Loopback()
     one.append(Append("a", b"x"))
     message = one.send()[0]
-    with patch.object(sequencing, "SESSIONS_MAX", 0):
+    with patch.object(judging, "SESSIONS_MAX", 0):
         one.store(message)
     assert one.delivered == []
     one.store(message)
@@ -226,7 +223,7 @@ STEPS = st.one_of(
 def test_every_batch_is_decided_once_or_given_back_and_streams_keep_their_order(
     steps: list[tuple[str, object]],
 ) -> None:
-    with patch.object(sequencing, "PART_BYTES", 64), patch.object(publishing, "FREIGHT_BYTES_IN_FLIGHT_MAX", 128):
+    with patch.object(judging, "PART_BYTES", 64), patch.object(publishing, "FREIGHT_BYTES_IN_FLIGHT_MAX", 128):
         one = Loopback()
         for kind, choice in steps:
             play(one, kind, choice)

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from headwater.log.jetstream.client import NotConnected
 from headwater.log.jetstream.fetching import Stored
-from headwater.log.jetstream.judging import Sequencer, Taken
+from headwater.log.jetstream.judging import Judge, Taken
 from headwater.log.jetstream.streams import LogChanged
 
 AHEAD_MESSAGES_MAX = 4_096
@@ -36,18 +36,18 @@ class Follower:
 
     def __init__(
         self,
-        sequencer: Sequencer,
+        judge: Judge,
         judged: Judged,
         fetch: Callable[[int], Awaitable[list[Stored]]],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._sequencer, self._judged, self._fetch, self._on_failure = sequencer, judged, fetch, on_failure
-        self.known = sequencer.sequence
+        self._judge, self._judged, self._fetch, self._on_failure = judge, judged, fetch, on_failure
+        self.known = judge.sequence
         """How far the log goes, by what any node or server said."""
         self._ahead: dict[int, bytes] = {}
         self._ahead_bytes = 0
         self._recent = [0] * RECENT_MESSAGES
-        self._first_recent = sequencer.sequence + 1
+        self._first_recent = judge.sequence + 1
         self._checked = -1
         self._task: asyncio.Task[None] | None = None
         self.fetched = 0
@@ -55,12 +55,12 @@ class Follower:
 
     def receive(self, sequence: int, data: bytes) -> None:
         """Take in a stored message."""
-        following = self._sequencer.sequence + 1
+        following = self._judge.sequence + 1
         if sequence == following:
-            self._judge(sequence, data)
-            while self._ahead and (kept := self._ahead.pop(self._sequencer.sequence + 1, None)) is not None:
+            self._take(sequence, data)
+            while self._ahead and (kept := self._ahead.pop(self._judge.sequence + 1, None)) is not None:
                 self._ahead_bytes -= len(kept)
-                self._judge(self._sequencer.sequence + 1, kept)
+                self._take(self._judge.sequence + 1, kept)
         elif sequence > following:
             self.known = max(self.known, sequence)
             if len(self._ahead) < AHEAD_MESSAGES_MAX and self._ahead_bytes + len(data) <= AHEAD_BYTES_MAX:
@@ -76,7 +76,7 @@ class Follower:
 
     def check(self) -> None:
         """Called now and then: fetch if messages are known to exist that do not arrive."""
-        applied = self._sequencer.sequence
+        applied = self._judge.sequence
         if self.known > applied == self._checked:
             self._fetch_soon()
         self._checked = applied
@@ -85,14 +85,14 @@ class Follower:
         if self._task is not None:
             self._task.cancel()
 
-    def _judge(self, sequence: int, data: bytes) -> None:
-        taken = self._sequencer.take(sequence, data)
+    def _take(self, sequence: int, data: bytes) -> None:
+        taken = self._judge.take(sequence, data)
         self._recent[sequence % RECENT_MESSAGES] = crc32c(data)
         self.known = max(self.known, sequence)
         self._judged(data, taken)
 
     def _compare(self, sequence: int, data: bytes) -> None:
-        if sequence < max(self._first_recent, self._sequencer.sequence - RECENT_MESSAGES + 1):
+        if sequence < max(self._first_recent, self._judge.sequence - RECENT_MESSAGES + 1):
             return
         if self._recent[sequence % RECENT_MESSAGES] != crc32c(data):
             raise LogChanged(
@@ -107,10 +107,10 @@ class Follower:
         """Fetch until nothing is missing."""
         pause = FETCH_PAUSE_SECONDS
         try:
-            while self.known > self._sequencer.sequence:
-                found = await self._fetch(self._sequencer.sequence + 1)
+            while self.known > self._judge.sequence:
+                found = await self._fetch(self._judge.sequence + 1)
                 for stored in found:
-                    if stored.sequence > self._sequencer.sequence:
+                    if stored.sequence > self._judge.sequence:
                         self.fetched += 1
                         self.receive(stored.sequence, stored.data)
                 if found:
@@ -122,6 +122,6 @@ class Follower:
             pass  # The next check tries again.
         except Exception as error:
             self._on_failure(error)
-        applied = self._sequencer.sequence
+        applied = self._judge.sequence
         for sequence in [sequence for sequence in self._ahead if sequence <= applied]:
             self._ahead_bytes -= len(self._ahead.pop(sequence))

@@ -1,4 +1,4 @@
-"""Sequencing: turns the messages of a shared log into batches, the same on every node. Pure: no clock, no I/O.
+"""Judging: turns the messages of a shared log into batches, the same on every node. Pure: no clock, no I/O.
 
     magic 2 | version 1 | zero 1 | crc 4 | session 8 | number 8 | at 8 | commands 4 | part 2 | parts 2 | record
 
@@ -137,7 +137,7 @@ def decode_mark(data: bytes) -> Mark:
     return mark
 
 
-class Sequencer:
+class Judge:
     """Judges messages in the order of the log."""
 
     def __init__(self, log_id: str, shard: int, mark: Mark | None = None) -> None:
@@ -155,7 +155,7 @@ class Sequencer:
         """Messages that no proposer of this log sent, or that were damaged."""
 
     def mark(self) -> Mark:
-        """Where this sequencer stands; it shares the sessions, so encode it in the same step."""
+        """Where this judge stands; it shares the sessions, so encode it in the same step."""
         return Mark(VERSION, self.sequence, self.position, self.now, self.chain, self._sessions)
 
     def encoded_mark(self) -> bytes:

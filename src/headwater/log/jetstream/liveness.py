@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from headwater.log.jetstream import pulses
 from headwater.log.jetstream.barriers import SILENT_SECONDS, Barriers, encode_answer
 from headwater.log.jetstream.client import Client
-from headwater.log.jetstream.judging import Sequencer
+from headwater.log.jetstream.judging import Judge
 from headwater.log.jetstream.pulses import Peers, Pulse
 from headwater.log.jetstream.streams import Place
 from headwater.log.jetstream.wire import Message
@@ -19,14 +19,14 @@ class Liveness:
     def __init__(
         self,
         place: Place,
-        sequencer: Sequencer,
+        judge: Judge,
         *,
         clock: Callable[[], int],
         learn: Callable[[int], None],
         send_barrier: Callable[[Callable[[], None]], None],
         heard: Callable[[], None],
     ) -> None:
-        self._place, self._sequencer, self._clock = place, sequencer, clock
+        self._place, self._judge, self._clock = place, judge, clock
         self.learn, self.send_barrier, self._heard = learn, send_barrier, heard
         self.peers = Peers(place.node)
         self.barriers = Barriers(self)
@@ -44,11 +44,11 @@ class Liveness:
 
     def pulse(self, known: int) -> None:
         """Say how far this node is."""
-        checkpoint = self._sequencer.checkpoint
+        checkpoint = self._judge.checkpoint
         pulse = Pulse(
             self._place.node,
             self._place.session,
-            self._sequencer.sequence,
+            self._judge.sequence,
             known,
             self._clock(),
             self._place.address,
@@ -83,7 +83,7 @@ class Liveness:
 
     @property
     def applied(self) -> int:
-        return self._sequencer.sequence
+        return self._judge.sequence
 
     @property
     def others(self) -> dict[str, str]:
@@ -104,7 +104,7 @@ class Liveness:
     def _on_question(self, message: Message) -> None:
         if message.data != self._place.session.encode():
             # What was delivered is applied, and nothing was acknowledged that was not.
-            self._client.publish(message.reply, encode_answer(self._place.session, self._sequencer.sequence))
+            self._client.publish(message.reply, encode_answer(self._place.session, self._judge.sequence))
 
     def _on_answer(self, message: Message) -> None:
         self.barriers.receive(int(message.subject.rsplit(b".", 1)[1]), message.data)

@@ -6,7 +6,7 @@
               missing from any replica. There is no consumer: it would live and die with one server
     resend    whatever does not come back, in order
 
-What counts is judged by `sequencing`, alike on every node, so a message may be sent as often as it takes.
+What counts is judged by `judging`, alike on every node, so a message may be sent as often as it takes.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from headwater.log.jetstream.fetching import Fetcher
 from headwater.log.jetstream.following import Follower
 from headwater.log.jetstream.health import Health, end_process
 from headwater.log.jetstream.identity import Established
-from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES, Sequencer, Taken, decode_mark
+from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES, Judge, Taken, decode_mark
 from headwater.log.jetstream.liveness import Liveness
 from headwater.log.jetstream.publishing import Publisher
 from headwater.log.jetstream.pulses import PULSE_SECONDS, Peer
@@ -64,11 +64,11 @@ class JetStreamLog:
         on_failure: Callable[[BaseException], None] = end_process,
     ) -> None:
         self.log_id, self.place, self._clock, self._fail = established.log_id, place, clock, on_failure
-        self._sequencer = Sequencer(self.log_id, place.shard, decode_mark(mark) if mark else None)
+        self._judge = Judge(self.log_id, place.shard, decode_mark(mark) if mark else None)
         self._room = Room(established.info.state.bytes, established.info.config.max_bytes)
-        self.publisher = Publisher(self.log_id, place.shard, self._sequencer, self._give_back_soon)
+        self.publisher = Publisher(self.log_id, place.shard, self._judge, self._give_back_soon)
         learn, send, heard = self._learn, self._send_barrier, self._measure_clock
-        self.liveness = Liveness(place, self._sequencer, clock=clock, learn=learn, send_barrier=send, heard=heard)
+        self.liveness = Liveness(place, self._judge, clock=clock, learn=learn, send_barrier=send, heard=heard)
         self.fail_barriers = self.liveness.barriers.fail_all
         self.size_bytes = 0
         self.outage: str | None = None
@@ -77,7 +77,7 @@ class JetStreamLog:
         self._failed = False
         self._clock_offset_us = self._clock_ahead_us = 0
         if mark:
-            self._room.marked(self._sequencer.position, self._sequencer.sequence)
+            self._room.marked(self._judge.position, self._judge.sequence)
 
     # -- What a node asks ------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class JetStreamLog:
     @property
     def applied(self) -> int:
         """The sequence of the last message that was delivered."""
-        return self._sequencer.sequence
+        return self._judge.sequence
 
     @property
     def known(self) -> int:
@@ -146,14 +146,14 @@ class JetStreamLog:
             self._clock_ahead_us = max(offset, 0)
         elif not self.liveness.others:
             self._clock_ahead_us = 0  # Members that are silent for a moment have not changed their clocks.
-        behind = self._clock() - self._sequencer.now
+        behind = self._clock() - self._judge.now
         self._clock_offset_us = behind if behind < 0 else self._clock_ahead_us
 
     # -- Reading back ----------------------------------------------------------------------------------------------
 
     def replay(self, after: int) -> Iterator[Batch]:
         """Every batch above a position, from the mark on. Blocks; LogBehind if the log begins too late."""
-        for data, taken in replay(self.place, self.log_id, self._sequencer):
+        for data, taken in replay(self.place, self.log_id, self._judge):
             self._count(data)
             if taken is None or taken.record is None or not taken.record.commands:
                 continue
@@ -168,7 +168,7 @@ class JetStreamLog:
         self._client = Client(self.place.urls, self.place.node)
         self._client.on_connected = self._connected
         self._fetcher = Fetcher(self._client, self.place)
-        self.follower = Follower(self._sequencer, self._judged, self._fetcher.fetch, self._on_failure)
+        self.follower = Follower(self._judge, self._judged, self._fetcher.fetch, self._on_failure)
         self._acks = self._client.inbox(self._guarded(self._on_ack))
         self._client.subscribe(self.place.subject("decided"), self._guarded(self._on_decided))
         self.liveness.connect(self._client, self._guarded)
@@ -254,11 +254,11 @@ class JetStreamLog:
         self.follower.receive(sequence_of(message), message.data)
 
     def _count(self, data: bytes) -> None:
-        sequencer = self._sequencer
+        judge = self._judge
         self.size_bytes += len(data)
-        self._room.stored(len(data), sequencer.position, sequencer.sequence)
-        if sequencer.sequence % CHECKPOINT_MESSAGES == 0:
-            self.liveness.peers.note(sequencer.checkpoint)
+        self._room.stored(len(data), judge.position, judge.sequence)
+        if judge.sequence % CHECKPOINT_MESSAGES == 0:
+            self.liveness.peers.note(judge.checkpoint)
 
     def _judged(self, data: bytes, taken: Taken | None) -> None:
         """Deliver what a message is worth; it was judged just now."""
@@ -333,13 +333,13 @@ class JetStreamLog:
 
     def _send_barrier(self, arrived: Callable[[], None]) -> None:
         # It does not depend on the clock: behind, it would be too old for a new session; ahead, it would push time.
-        at = max(self._clock() - self._clock_ahead_us, self._sequencer.now)
+        at = max(self._clock() - self._clock_ahead_us, self._judge.now)
         self.publisher.append_barrier(at, arrived, time.monotonic())
         self._send()
 
     def mark(self) -> bytes:
-        self._room.marked(self._sequencer.position, self._sequencer.sequence)
-        return self._sequencer.encoded_mark()
+        self._room.marked(self._judge.position, self._judge.sequence)
+        return self._judge.encoded_mark()
 
     def forget(self, upto: int) -> None:
         """Purge what images make superfluous; from any thread."""
@@ -352,7 +352,7 @@ class JetStreamLog:
             self._in_background(self._purge(sequence))
 
     def cut(self) -> int:
-        self._room.marked(self._sequencer.position, self._sequencer.sequence)
+        self._room.marked(self._judge.position, self._judge.sequence)
         return self._room.cut_bytes
 
     async def has_forgotten(self, upto: int) -> bool:

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headwater.log.jetstream import judging as sequencing
-from headwater.log.jetstream.judging import SESSION_PARTS_BYTES_MAX, SESSION_US, Sequencer, Taken, pieces_of, seed_of
+from headwater.log.jetstream import judging
+from headwater.log.jetstream.judging import SESSION_PARTS_BYTES_MAX, SESSION_US, Judge, Taken, pieces_of, seed_of
 from headwater.log.seam import Ticket
 from headwater.streams import batches
 from headwater.streams.commands import Append, Command
@@ -99,7 +99,7 @@ class Lane:
             return None
         self._sent += 1
         self._in_flight_bytes += len(piece)
-        return sequencing.message(
+        return judging.message(
             self._seed,
             self.session,
             number,
@@ -153,9 +153,9 @@ class Lane:
 class Publisher:
     """The two lanes of a proposer. It decides what is sent next and when again; the log does the sending."""
 
-    def __init__(self, log_id: str, shard: int, sequencer: Sequencer, give_back: Callable[[Ticket], None]) -> None:
+    def __init__(self, log_id: str, shard: int, judge: Judge, give_back: Callable[[Ticket], None]) -> None:
         seed = seed_of(log_id, shard)
-        self._sequencer, self._give_back = sequencer, give_back
+        self._judge, self._give_back = judge, give_back
         self.express = Lane(seed, None)
         self.freight = Lane(seed, FREIGHT_BYTES_IN_FLIGHT_MAX)
         self._resend_at = float("inf")
@@ -192,8 +192,8 @@ class Publisher:
 
     def _add(self, lane: Lane, proposal: Proposal) -> None:
         if lane.idle and lane.number:
-            used_at = self._sequencer.session_at(lane.session)
-            if used_at is None or used_at < max(self._sequencer.now, proposal.at) - SESSION_FRESH_US:
+            used_at = self._judge.session_at(lane.session)
+            if used_at is None or used_at < max(self._judge.now, proposal.at) - SESSION_FRESH_US:
                 lane.renew()
         lane.add(proposal)
 
@@ -220,16 +220,16 @@ class Publisher:
         if taken.counts:
             self.progress_at, self._silences = now_seconds, 0
             return lane.settle(taken.number)
-        if self._sequencer.session_at(lane.session) is None:
-            if lane.is_dead(self._sequencer.now - SESSION_US):
+        if self._judge.session_at(lane.session) is None:
+            if lane.is_dead(self._judge.now - SESSION_US):
                 self._renew(lane)
             self.refused(now_seconds)
-        elif taken.number > self._sequencer.last_number(lane.session) + 1:
+        elif taken.number > self._judge.last_number(lane.session) + 1:
             self.refused(now_seconds)
         return None
 
     def _renew(self, lane: Lane) -> None:
-        for proposal in lane.give_up(self._sequencer.now - SESSION_FRESH_US):
+        for proposal in lane.give_up(self._judge.now - SESSION_FRESH_US):
             if proposal.ticket is not None:
                 self._give_back(proposal.ticket)
         lane.renew()

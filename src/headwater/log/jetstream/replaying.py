@@ -6,7 +6,7 @@ from functools import partial
 
 from headwater.log.jetstream import streams
 from headwater.log.jetstream.fetching import Fetcher
-from headwater.log.jetstream.judging import Sequencer, Taken
+from headwater.log.jetstream.judging import Judge, Taken
 from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
 from headwater.log.jetstream.visiting import Visit
 
@@ -17,23 +17,23 @@ STALE_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.1
 
 
-def replay(place: Place, log_id: str, sequencer: Sequencer) -> Iterator[tuple[bytes, Taken | None]]:
-    """Every message from where the sequencer stands to where the log ends now, judged. Blocks.
+def replay(place: Place, log_id: str, judge: Judge) -> Iterator[tuple[bytes, Taken | None]]:
+    """Every message from where the judge stands to where the log ends now, judged. Blocks.
 
     LogBehind if the log begins too late for that.
     """
     with Visit(place) as visit:
-        info = _current_info(visit, place, log_id, sequencer.sequence)
-        if (behind := info.behind(sequencer.sequence)) is not None:
+        info = _current_info(visit, place, log_id, judge.sequence)
+        if (behind := info.behind(judge.sequence)) is not None:
             raise behind
         fetcher = Fetcher(visit.client, place)
         arrived_at = time.monotonic()
-        while sequencer.sequence < info.state.last_seq:
-            for stored in visit.persist(partial(fetcher.fetch, sequencer.sequence + 1), "return stored messages"):
+        while judge.sequence < info.state.last_seq:
+            for stored in visit.persist(partial(fetcher.fetch, judge.sequence + 1), "return stored messages"):
                 arrived_at = time.monotonic()
-                yield stored.data, sequencer.take(stored.sequence, stored.data)
+                yield stored.data, judge.take(stored.sequence, stored.data)
             if time.monotonic() - arrived_at > REPLAY_SECONDS_MAX:
-                raise LogRefused(f"NATS does not return message {sequencer.sequence + 1} of the stream {place.stream}.")
+                raise LogRefused(f"NATS does not return message {judge.sequence + 1} of the stream {place.stream}.")
 
 
 def _current_info(visit: Visit, place: Place, log_id: str, applied: int) -> StreamInfo:
