@@ -1,10 +1,11 @@
-"""One S3 server for all tests that need one; each test has its own prefix in it."""
+"""What all tests share: one S3 server, in which each test has its own prefix, and how Hypothesis is run."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headwater.storage.memory import MemoryStore
 from headwater.storage.opening import open_store
@@ -12,6 +13,10 @@ from headwater.storage.store import Store
 from headwater.testing.s3_server import RunningS3, running_s3
 
 _numbers = count(1)
+
+# A busy machine is no finding.
+settings.register_profile("headwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headwater")
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,7 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
         (b'"\xed\xa0\x80"', "not UTF-8"),
         (b"[" * 100_000 + b"]" * 100_000, f"at most {JSON_DEPTH_MAX} levels"),
         (rb'["\ud800",' + b"[" * 100_000, f"at most {JSON_DEPTH_MAX} levels"),
+        (b"[" * (JSON_DEPTH_MAX + 1) + b" " * JSON_DEPTH_MAX, f"at most {JSON_DEPTH_MAX} levels"),
     ],
 )
 def test_what_no_reader_could_parse_is_refused(body: bytes, reason: str) -> None:
