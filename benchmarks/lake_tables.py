@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +22,15 @@ from headwater.lake.catalog import CatalogReader
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.lake.scanning import RowFilter, segments_for
-from headwater.node.lake.cataloger import Cataloger, wall_ms
+from headwater.node.clock import Clock
+from headwater.node.committer import Done
+from headwater.node.lake.cataloger import Cataloger
+from headwater.node.lake.parts import LakeParts
 from headwater.storage.folder import FolderStore
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Held, Tombstone
+from headwater.streams.commands import Command
 from headwater.streams.segments import DeadRows, Segment
 from headwater.streams.state import State
 
@@ -88,7 +93,7 @@ class Timed:
 
 
 def tables_of(store: Store) -> LakeTables:
-    return LakeTables(store, 0, "bench", history_seconds=86_400, now_ms=wall_ms)
+    return LakeTables(store, 0, "bench", history_seconds=86_400, now_ms=lambda: Clock().now() // 1000)
 
 
 def commit(store: Store, segments: int, dead: int, shape: str) -> None:
@@ -106,6 +111,10 @@ def commit(store: Store, segments: int, dead: int, shape: str) -> None:
             tables.commit(Heading(position, position, 0, 10**15), ())
 
 
+def submit(command: Command, done: Done) -> None:
+    raise AssertionError("A cataloger changes no state.")
+
+
 async def watch_loop(store: Store, segments: int, dead: int, shape: str) -> None:
     """How long a commit keeps the event loop: the CPU time of its thread, and the longest pause."""
     state, changes = State("loop"), history(segments, dead, shape)
@@ -116,7 +125,7 @@ async def watch_loop(store: Store, segments: int, dead: int, shape: str) -> None
         assert tombstone is not None
         state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.dead)
     state.position = state.cold.changed_at = state.cold.flushed = segments * ROWS
-    cataloger = Cataloger(0, state, store, 86_400)
+    cataloger = Cataloger(LakeParts(0, state, store, submit, Clock().now, Counter()), 86_400)
     await cataloger.write()
     for extra in range(5):
         number = segments + extra

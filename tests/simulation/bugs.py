@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from headwater.lake.format import deadline_us_of, parse_segment_key
-from headwater.log.jetstream import judging as sequencing
+from headwater.log.jetstream import judging
 from headwater.log.jetstream.barriers import Barriers
-from headwater.log.jetstream.judging import Sequencer, Session, decode_mark
+from headwater.log.jetstream.judging import Judge, Session, decode_mark
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.node import committer
 from headwater.node.cluster.membership import Membership, Standing
@@ -61,14 +61,14 @@ def no_epoch() -> Iterator[None]:
 def forgotten_session() -> Iterator[None]:
     """A silent session is forgotten long before its first message is too old to begin one."""
 
-    known = Sequencer._known
+    known = Judge._known
 
-    def forget_early(self: Sequencer, session: int, number: int, at: int) -> Session | None:
+    def forget_early(self: Judge, session: int, number: int, at: int) -> Session | None:
         if number == 1 and session in self._sessions:
-            self._forget(self.now - sequencing.SESSION_US // 10)
+            self._forget(self.now - judging.SESSION_US // 10)
         return known(self, session, number, at)
 
-    with mock.patch.object(Sequencer, "_known", forget_early):
+    with mock.patch.object(Judge, "_known", forget_early):
         yield
 
 
@@ -114,14 +114,14 @@ def evicted_node_answers() -> Iterator[None]:
 @contextmanager
 def repetitions_count() -> Iterator[None]:
     """A message that was sent again counts again."""
-    fits = Sequencer._fits
+    fits = Judge._fits
 
-    def fits_again(self: Sequencer, known: Session, number: int, *rest: int) -> bool:
+    def fits_again(self: Judge, known: Session, number: int, *rest: int) -> bool:
         if number == known.last and not known.parts:
             known.last -= 1
         return fits(self, known, number, *rest)
 
-    with mock.patch.object(Sequencer, "_fits", fits_again):
+    with mock.patch.object(Judge, "_fits", fits_again):
         yield
 
 
@@ -131,15 +131,15 @@ def forgetful_mark() -> Iterator[None]:
     mark = JetStreamLog.mark
 
     def without_sessions(self: JetStreamLog) -> bytes:
-        return sequencing._mark_encoder.encode(
-            sequencing.Mark(*(*_fields(decode_mark(mark(self))), {}))  # type: ignore[arg-type]
+        return judging._mark_encoder.encode(
+            judging.Mark(*(*_fields(decode_mark(mark(self))), {}))  # type: ignore[arg-type]
         )
 
     with mock.patch.object(JetStreamLog, "mark", without_sessions):
         yield
 
 
-def _fields(mark: sequencing.Mark) -> tuple[int, ...]:
+def _fields(mark: judging.Mark) -> tuple[int, ...]:
     return mark.version, mark.sequence, mark.position, mark.now, mark.chain
 
 

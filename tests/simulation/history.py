@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from headwater.log.jetstream.judging import Sequencer
+from headwater.log.jetstream.judging import Judge
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import batches
 from headwater.streams.apply import apply
@@ -88,9 +88,9 @@ class Reference:
         self.contents: dict[int, bytearray] = defaultdict(bytearray)
         """The bytes of each incarnation."""
         self.positions_of_sequences = [0]
-        sequencer = Sequencer(nats.log_id, 0)
+        judge = Judge(nats.log_id, 0)
         for sequence, stored in enumerate(nats.history, 1):
-            taken = sequencer.take(sequence, stored.data)
+            taken = judge.take(sequence, stored.data)
             if taken is not None and taken.record is not None and taken.record.commands:
                 batch = batches.decode(taken.record.data, taken.record.first_position)
                 self._apply(batch, stored.sender.name)

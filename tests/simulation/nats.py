@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.log.jetstream.client import Handler, NotConnected
-from headwater.log.jetstream.judging import Sequencer, Taken
+from headwater.log.jetstream.judging import Judge, Taken
 from headwater.log.jetstream.streams import LOG_ID_KEY, LogBehind, Place, StreamInfo
 from headwater.log.jetstream.wire import Message, ServerInfo
 
@@ -208,13 +208,13 @@ class SimulatedNats:
         }
         return msgspec.convert(described, StreamInfo)
 
-    def replay(self, place: Place, log_id: str, sequencer: Sequencer) -> Iterator[tuple[bytes, Taken | None]]:
+    def replay(self, place: Place, log_id: str, judge: Judge) -> Iterator[tuple[bytes, Taken | None]]:
         """What a node that starts reads back, as `replaying.replay` does."""
-        if sequencer.sequence + 1 < self.first:
-            raise LogBehind(f"The log begins at {self.first}, not at {sequencer.sequence + 1}.")
-        for sequence in range(sequencer.sequence + 1, self._last_of_replica() + 1):
+        if judge.sequence + 1 < self.first:
+            raise LogBehind(f"The log begins at {self.first}, not at {judge.sequence + 1}.")
+        for sequence in range(judge.sequence + 1, self._last_of_replica() + 1):
             data = self.history[sequence - 1].data
-            yield data, sequencer.take(sequence, data)
+            yield data, judge.take(sequence, data)
 
 
 class Way:

@@ -14,13 +14,13 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
 
-from headwater.log.jetstream import barriers, publishing, room
-from headwater.log.jetstream import judging as sequencing
+from headwater.log.jetstream import barriers, judging, publishing, room
 from headwater.log.jetstream import log as jetstream_log
 from headwater.log.jetstream.streams import LogBehind
 from headwater.node import committer
 from headwater.node.cluster import keeping, membership
 from headwater.node.lake import compactor, flusher
+from headwater.node.scans import pace
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import StoreFailed
@@ -47,7 +47,7 @@ SESSION_US = 6_000_000
 SHORT: dict[Any, dict[str, object]] = {
     jetstream_log: {"TICK_SECONDS": 0.05, "CHECKPOINT_MESSAGES": 16},
     room: {"CHECKPOINT_MESSAGES": 16},
-    sequencing: {"SESSION_US": SESSION_US, "PART_BYTES": 256, "CHECKPOINT_MESSAGES": 16},
+    judging: {"SESSION_US": SESSION_US, "PART_BYTES": 256, "CHECKPOINT_MESSAGES": 16},
     publishing: {"SESSION_US": SESSION_US, "SESSION_FRESH_US": SESSION_US // 2, "FREIGHT_BYTES_IN_FLIGHT_MAX": 600},
     barriers: {"CONTACT_SECONDS": 0.9},
     membership: {"CLOCK_MAX_US": 500_000, "SILENT_SECONDS": 1.0},
@@ -97,6 +97,7 @@ class Schedule:
         self._secrets = Random(self.random.getrandbits(64))
         self._deadline_us = self.random.choice((600_000, 3_000_000))
         """How long a segment may take to be published: less than a lease, or so long that a tenure ends meanwhile."""
+        self._turns = Random(self.random.getrandbits(64))
 
     # -- The world that the nodes see ---------------------------------------------------------------------------------
 
@@ -110,6 +111,7 @@ class Schedule:
             for target, name, replacement in (
                 (time, "monotonic", self.scheduler.monotonic),
                 (committer, "monotonic", self.scheduler.monotonic),
+                (pace, "monotonic", self._pace),
                 (os, "_exit", self._exit),
                 (secrets, "randbits", self._secrets.getrandbits),
                 (secrets, "token_hex", lambda size: self._secrets.randbytes(size).hex()),
@@ -120,6 +122,10 @@ class Schedule:
             ):
                 stack.enter_context(mock.patch.object(target, name, replacement))
             yield
+
+    def _pace(self) -> float:
+        """The clock by which long work yields: the seed says where, because virtual time stands still within a step."""
+        return self._turns.random() * 2 * pace.TURN_SECONDS
 
     def _client(self, urls: list[str], name: str) -> SimulatedClient:
         assert self.scheduler.current is not None

@@ -6,7 +6,6 @@ begins finds out from the store what the tables list.
 """
 
 import asyncio
-import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
@@ -18,15 +17,12 @@ from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.pins import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.node.cluster.barriers import Barrier, reach
-from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
-from headwater.node.lake.parts import STORE_TROUBLE
+from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
 from headwater.settings import Settings
-from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Tombstone
 from headwater.streams.segments import Segment
-from headwater.streams.state import State
 
 CHANGES_PER_TURN = 2_000
 """How many changed segments, tombstones and forks are taken from the state before the loop gets a turn."""
@@ -38,43 +34,35 @@ T = TypeVar("T")
 _DEFAULTS = Settings()
 
 
-def wall_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 class Cataloger:
     """Commits one snapshot at a time; `write` returns once one covers everything applied before the call."""
 
     def __init__(
         self,
-        shard: int,
-        state: State,
-        store: Store,
+        parts: LakeParts,
         history_seconds: float,
         publishing: Callable[[], bool] = lambda: False,
         *,
-        leased: Callable[[], set[int]] = set,
         barrier: Barrier = lambda reached: reached(True),
-        intervals: LakeIntervals = LAKE_INTERVALS,
         dead_seconds_max: float = _DEFAULTS.erase_seconds,
-        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        self._state, self._publishing, self._leased = state, publishing, leased
-        self._barrier = barrier
-        self._now_ms, self._dead_ms_max = now_ms, int(dead_seconds_max * 1000)
+        self._state = state = parts.state
+        self._publishing, self._barrier = publishing, barrier
+        self._now, self._dead_us_max = parts.now, int(dead_seconds_max * 1_000_000)
         self.overdue: frozenset[int] = frozenset()
         """The segments that have had dead rows for longer than they may."""
         self._thread = ThreadPoolExecutor(1, "catalog")
         self._writing = asyncio.Lock()
         self._periodic = Periodic(
             self._keep_up,
-            intervals.catalog_check_seconds,
+            parts.intervals.catalog_check_seconds,
             "the lake's tables lag behind the lake",
             expected=STORE_TROUBLE,
         )
         self._unlisted = state.cold.record_unlisted({state.streams[name].incarnation: name for name in state.forks})
-        self.tables = LakeTables(store, shard, state.log_id, history_seconds=history_seconds, now_ms=now_ms)
+        self.tables = LakeTables(
+            parts.store, parts.shard, state.log_id, history_seconds=history_seconds, now_ms=parts.now_ms
+        )
         """Changed in the thread only."""
         self._taken: deque[tuple[int, Changes]] = deque()
         """Numbered changes on their way to the tables. They stay here if the request for a commit is cancelled."""
@@ -109,7 +97,7 @@ class Cataloger:
             self.overdue = await in_thread(self._thread, self._long_dead)
 
     def _long_dead(self) -> frozenset[int]:
-        return frozenset(self.tables.messages.dead_since(self._now_ms() - self._dead_ms_max))
+        return frozenset(self.tables.messages.dead_since((self._now() - self._dead_us_max) // 1000))
 
     async def _find(self) -> None:
         """Find out what the tables list, after the start and after every failure: whether it took effect is unknown."""
@@ -222,7 +210,7 @@ class Cataloger:
     def _leased_snapshots(self) -> set[int]:
         """The snapshots that the readers of leases can have read."""
         snapshots, needed = self.tables.snapshots, set[int]()
-        for position in self._leased():
+        for position in self._state.cold.leased(self._now()):
             after = bisect_left(snapshots, position, key=lambda one: one.position)
             needed.update(one.id for one in snapshots[max(after - 1, 0) : after + 1])
             needed.update(one.id for one in snapshots[after:] if one.at_ms <= snapshots[after].at_ms + CATALOG_MS)

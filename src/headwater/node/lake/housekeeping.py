@@ -48,17 +48,12 @@ class Housekeeping:
         barrier: Barrier,
         epoch: int | None = None,
     ) -> None:
-        state, now = parts.state, parts.now
         self.epoch = epoch
         self.flusher = Flusher(parts, limits, journal_bytes, epoch)
         self.cataloger = Cataloger(
-            parts.shard,
-            state,
-            parts.store,
+            parts,
             history_seconds,
             lambda: self.flusher.publishing,
-            leased=lambda: state.cold.leased(now()),
-            intervals=parts.intervals,
             barrier=barrier,
             # The objects of before stay for as long as the last snapshots that list them.
             dead_seconds_max=max(erase_seconds - history_seconds, 0.0),
@@ -80,7 +75,7 @@ class Housekeeping:
             lister=self.lister,
             sweeper=self.sweeper,
         )
-        self._cold = state.cold
+        self._cold = parts.state.cold
         self._ended = False
 
     @property

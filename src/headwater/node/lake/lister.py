@@ -8,7 +8,7 @@ positions.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -16,7 +16,6 @@ from typing import TypeVar
 from headwater.lake.iceberg.streams import StreamRow, Streams
 from headwater.lake.iceberg.tables import table_url
 from headwater.node.cluster.barriers import Barrier, reach
-from headwater.node.lake.cataloger import wall_ms
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
@@ -36,9 +35,7 @@ log = logging.getLogger(__name__)
 class Lister:
     """Rewrites the table at intervals; `write` returns once it covers everything applied before the call."""
 
-    def __init__(
-        self, parts: LakeParts, history_seconds: float, barrier: Barrier, now_ms: Callable[[], int] = wall_ms
-    ) -> None:
+    def __init__(self, parts: LakeParts, history_seconds: float, barrier: Barrier) -> None:
         self._state, self._now, self._intervals, self._barrier = parts.state, parts.now, parts.intervals, barrier
         self._thread = ThreadPoolExecutor(1, "streams")
         self._writing = asyncio.Lock()
@@ -48,14 +45,14 @@ class Lister:
             "the table of the streams cannot be written and will be tried again",
             expected=STORE_TROUBLE,
         )
-        self._now_ms = now_ms
+        self._now_ms = parts.now_ms
         self._table = Streams(
             parts.store,
             table_url(parts.store.url),
             parts.shard,
             parts.state.log_id,
             history_ms=int(history_seconds * 1000),
-            now_ms=now_ms,
+            now_ms=parts.now_ms,
         )
         """Used in the thread only."""
         self._written = -1

@@ -24,3 +24,7 @@ class LakeParts(NamedTuple):
     in_use: Counter[str]
     """How many reads use each segment; one that is in use is not deleted."""
     intervals: LakeIntervals = LAKE_INTERVALS
+
+    def now_ms(self) -> int:
+        """Return the time of the shard in the unit of Iceberg's snapshots."""
+        return self.now() // 1000

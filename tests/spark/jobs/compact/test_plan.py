@@ -28,7 +28,7 @@ from headwater.streams.registrations import RegisterConsumer
 from headwater.streams.replies import Placed, Reply
 from headwater.testing.faulty_store import POSSIBLE, Call, Fault
 
-from ....node.lake.small_lake import SHARD, Chance, Lake, Row
+from ....node.lake.small_lake import Chance, Lake, Row
 
 LIMITS = RewriteLimits(bytes_max=100_000, small_bytes=1)
 CUTS = Cuts(segment_bytes=60, streams_max=3)
@@ -40,7 +40,7 @@ class Bench:
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.store = lake, lake.store
-        self.cataloger = Cataloger(SHARD, lake.state, lake.store, history_seconds=900.0)
+        self.cataloger = Cataloger(lake.parts, history_seconds=900.0)
         self.before_swap: Callable[[], None] = lambda: None
         self.dense: dict[int, int] = {}
         self._pins = count()

@@ -22,7 +22,7 @@ from headwater.storage.store import Store
 from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done
 
-from ....node.lake.small_lake import SHARD, Lake
+from ....node.lake.small_lake import Lake
 
 COLUMNS = frozenset({"bucket", "stream", "incarnation", "offset", "next_offset", "record", "position", "payload"})
 EVERYTHING = Selection()
@@ -36,7 +36,7 @@ class SmallLake(Lake):
 
     def __init__(self) -> None:
         super().__init__()
-        self._cataloger = Cataloger(SHARD, self.state, self.store, 900.0)
+        self._cataloger = Cataloger(self.parts, 900.0)
 
     def catalog(self) -> Catalog:
         """Write a catalog of the present state."""
