@@ -8,7 +8,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "headwater",
+    "model",
     max_examples=int(os.environ.get("TESTS_EXAMPLES", "150")),
     stateful_step_count=50,
     deadline=None,
@@ -16,4 +16,4 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("headwater")
+settings.load_profile("model")
