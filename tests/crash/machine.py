@@ -20,8 +20,8 @@ from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
 from headwater.streams.images import Walk
 from headwater.streams.state import State
-from headwater.testing import FaultyDisk, Halted, Step
 
+from ..doubles.faulty_disk import FaultyDisk, Halted, Step
 from .history import History
 from .load import Load
 

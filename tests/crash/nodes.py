@@ -18,8 +18,8 @@ from headwater.storage.store import Store
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 from headwater.streams.replies import Reply
-from headwater.testing import FaultyDisk
 
+from ..doubles.faulty_disk import FaultyDisk
 from .history import History
 from .machine import DATA, JOURNAL_FILE_BYTES
 

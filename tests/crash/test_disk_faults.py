@@ -17,8 +17,8 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Append, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.replies import Appended, Created, Deleted, Reply
-from headwater.testing import FaultyDisk, Step
 
+from ..doubles.faulty_disk import FaultyDisk, Step
 from .history import History
 from .load import Load
 from .machine import DATA, JOURNAL_FILE_BYTES, Machine

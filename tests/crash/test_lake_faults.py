@@ -13,9 +13,9 @@ from headwater.streams.fetched import Fetched
 from headwater.streams.queries import Read
 from headwater.streams.replies import Page
 from headwater.streams.state import State
-from headwater.testing import FaultyDisk
-from headwater.testing.faulty_store import Fault, FaultyStore
 
+from ..doubles.faulty_disk import FaultyDisk
+from ..doubles.faulty_store import Fault, FaultyStore
 from .history import History
 from .load import Load
 from .machine import AIMS

@@ -4,8 +4,7 @@ import asyncio
 from collections import Counter
 from random import Random
 
-from headwater.testing import FaultyDisk
-
+from ..doubles.faulty_disk import FaultyDisk
 from .history import History
 from .load import Load
 from .machine import AIMS, Machine

@@ -17,8 +17,8 @@ from headwater.lake.scanning import RowFilter, segments_for
 from headwater.storage.store import KeyExists, Store, StoreFailed
 from headwater.streams.cold import ALL, Held, Tombstone
 from headwater.streams.segments import DeadRows
-from headwater.testing.faulty_store import Fault, FaultyStore
 
+from ..doubles.faulty_store import Fault, FaultyStore
 from .lives import ID, plain, write
 
 SEGMENT = replace(write([plain("team/b", 4, 6), plain("team/ä", 3, 5)]).segment, last_position=9)

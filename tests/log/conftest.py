@@ -9,9 +9,9 @@ from headwater.log.images.files import ImageFiles, Images
 from headwater.log.images.objects import ObjectImages
 from headwater.storage.memory import MemoryStore
 from headwater.storage.opening import open_store
-from headwater.testing import FaultyDisk
 from headwater.testing.nats import NatsServers, running_nats
 
+from ..doubles.faulty_disk import FaultyDisk
 from .jetstream.nodes import Cluster
 
 LOG_ID = "9f2c"

@@ -14,10 +14,10 @@ from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog, Ticket
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Append, Command
-from headwater.testing import FaultyDisk
-from headwater.testing.sequencing import SequencedJournal
-from headwater.testing.shared_log import SharedLog
 
+from ..doubles.faulty_disk import FaultyDisk
+from ..doubles.sequencing import SequencedJournal
+from ..doubles.shared_log import SharedLog
 from .jetstream.nodes import Cluster
 
 JOURNAL_FILE_BYTES = 4096

@@ -14,8 +14,9 @@ from headwater.log.journal import identity
 from headwater.log.journal.files import JournalDamaged, first_position_of
 from headwater.streams import images as stream_images
 from headwater.streams.commands import Create, Delete
-from headwater.testing import ServerNotStarted, Step, running_server
+from headwater.testing import ServerNotStarted, running_server
 
+from ..doubles.faulty_disk import Step
 from ..node.data_directories import DATA, DataDirectory
 
 # -- One server at a time -----------------------------------------------------------------------------------------

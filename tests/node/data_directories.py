@@ -8,7 +8,8 @@ from headwater.streams.apply import apply
 from headwater.streams.commands import Append, Command, Create
 from headwater.streams.images import image_of
 from headwater.streams.replies import Reply
-from headwater.testing import FaultyDisk
+
+from ..doubles.faulty_disk import FaultyDisk
 
 DATA = Path("/data")
 JOURNAL_FILE_BYTES = 4096

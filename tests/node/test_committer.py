@@ -24,7 +24,8 @@ from headwater.streams.commands import Append, Command, Create, Delete, SetAttrs
 from headwater.streams.images import image_of
 from headwater.streams.replies import Appended, Created, Deleted, Duplicate, Reply
 from headwater.streams.state import State
-from headwater.testing.shared_log import SharedLog
+
+from ..doubles.shared_log import SharedLog
 
 LOG_ID = "9f2c"
 TEXT = "text/plain"

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from headwater.testing.faulty_store import FaultyStore
-
+from ..doubles.faulty_store import FaultyStore
 from .cluster import Cluster
 from .nats import Leader, Odds
 from .processes import Process

@@ -30,8 +30,8 @@ from headwater.streams.images import image_of
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Created, Existed, Page
 from headwater.streams.state import State
-from headwater.testing.faulty_store import FaultyStore
 
+from ..doubles.faulty_store import FaultyStore
 from .clients import TEXT, Clients
 from .cluster import Cluster, NameTaken, Server
 from .faults import Faults, choose_odds

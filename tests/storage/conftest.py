@@ -8,7 +8,8 @@ import pytest
 from headwater.storage.memory import MemoryStore
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store
-from headwater.testing.faulty_store import FaultyStore
+
+from ..doubles.faulty_store import FaultyStore
 
 
 @pytest.fixture(params=["memory", "faulty", "folder", "s3"])

@@ -13,7 +13,8 @@ from headwater.storage.disk import RealDisk, shortage_of
 from headwater.storage.memory import MemoryStore
 from headwater.storage.object_blobs import ObjectBlobs
 from headwater.storage.opening import open_store
-from headwater.testing.faulty_store import Fault, FaultyStore
+
+from ..doubles.faulty_store import Fault, FaultyStore
 
 DEADLINE = 1_763_251_200_000_001
 PART = 1000

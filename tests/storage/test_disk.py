@@ -14,7 +14,8 @@ import pytest
 
 from headwater.storage import disk as disk_module
 from headwater.storage.disk import NO_SYNCED_WRITES, Disk, RealDisk
-from headwater.testing import FaultyDisk, Step
+
+from ..doubles.faulty_disk import FaultyDisk, Step
 
 Place = tuple[Disk, Path]
 

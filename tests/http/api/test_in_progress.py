@@ -12,8 +12,8 @@ import pytest
 
 from headwater.http.server import Server
 from headwater.node.scans import scans
-from headwater.testing.faulty_store import Fault
 
+from ...doubles.faulty_store import Fault
 from ...node.lake.lakes import Bench
 from ..processes import eventually
 from ..sockets import Ended, Response, Wire, refused, request

@@ -15,8 +15,8 @@ from headwater.settings import Settings
 from headwater.streams.queries import Query
 from headwater.streams.replies import Reply
 from headwater.testing import running_server
-from headwater.testing.faulty_store import Fault
 
+from ...doubles.faulty_store import Fault
 from ...node.lake.lakes import Bench, bench
 from ..processes import eventually, resident_bytes
 from ..sockets import Sse, Wire, refused, request

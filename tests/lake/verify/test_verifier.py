@@ -15,8 +15,8 @@ from headwater.storage.memory import MemoryStore
 from headwater.storage.opening import open_store
 from headwater.storage.store import StoreFailed
 from headwater.streams.cold import ALL
-from headwater.testing.faulty_store import FaultyStore
 
+from ...doubles.faulty_store import FaultyStore
 from ..built_lakes import tell_a_story, writing
 from ..forged_lakes import TombstoneRow, lake_of, problems, table_of
 from ..lives import Life, NewAppend, life

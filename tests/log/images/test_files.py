@@ -6,7 +6,8 @@ import pytest
 
 from headwater.log import frames
 from headwater.log.images.files import DAMAGED, ImageDamaged, ImageFiles
-from headwater.testing import FaultyDisk, Step
+
+from ...doubles.faulty_disk import FaultyDisk, Step
 
 DIRECTORY = Path("/data/images")
 PIECES = [b"header", b"", b"x" * 5000, b"last"]

@@ -13,7 +13,8 @@ from headwater.storage.memory import MemoryStore
 from headwater.storage.store import StoreFailed
 from headwater.streams.images import image_of
 from headwater.streams.state import State
-from headwater.testing.faulty_store import Fault, FaultyStore
+
+from ...doubles.faulty_store import Fault, FaultyStore
 
 LOG_ID = "9f2c"
 PREFIX = "images/shard=0/"

@@ -8,7 +8,8 @@ from headwater.log.journal import files, identity
 from headwater.log.journal.journal import Journal
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Append
-from headwater.testing import FaultyDisk
+
+from ...doubles.faulty_disk import FaultyDisk
 
 DIRECTORY = Path("/data/journal")
 JOURNAL_FILE_BYTES = 4096

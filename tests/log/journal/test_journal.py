@@ -27,8 +27,8 @@ from headwater.log.seam import Ticket
 from headwater.streams import batches
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Append, Command, Delete, ForgetSegments
-from headwater.testing import FaultyDisk, Step
 
+from ...doubles.faulty_disk import FaultyDisk, Step
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench
 
 # -- Files ---------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
 from headwater.log.workers.shared_journal import HistoryDropped, SharedJournal
 from headwater.streams.commands import Append, Command, Delete
-from headwater.testing import FaultyDisk, Step
-from headwater.testing.sequencing import SequencedJournal
 
+from ...doubles.faulty_disk import FaultyDisk, Step
+from ...doubles.sequencing import SequencedJournal
 from ..test_command_log import Deliveries, no_batch_is_given_back, until
 
 FILE_BYTES = 4096

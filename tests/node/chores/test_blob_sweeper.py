@@ -19,9 +19,9 @@ from headwater.storage.disk import RealDisk
 from headwater.storage.object_blobs import ObjectBlobs
 from headwater.streams.commands import Command, Create, Pin, PublishSnapshot, Snapshot
 from headwater.streams.replies import Done, Pinned, Published, Reply
-from headwater.testing.faulty_store import Fault, FaultyStore
-from headwater.testing.shared_log import SharedLog
 
+from ...doubles.faulty_store import Fault, FaultyStore
+from ...doubles.shared_log import SharedLog
 from ...streams.shards import START_US, Shard
 
 GRACE_SECONDS = 900.0

@@ -19,9 +19,9 @@ from headwater.streams.batches import Batch
 from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.state import State
-from headwater.testing import FaultyDisk
 
 from ...crash.load import Load
+from ...doubles.faulty_disk import FaultyDisk
 
 DATA = Path("/data")
 JOURNAL_FILE_BYTES = 8192

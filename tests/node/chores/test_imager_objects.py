@@ -16,10 +16,10 @@ from headwater.streams import images as stream_images
 from headwater.streams.apply import apply
 from headwater.streams.images import image_of
 from headwater.streams.state import State
-from headwater.testing.faulty_store import FaultyStore
-from headwater.testing.shared_log import Proposer, SharedLog
 
 from ...crash.load import Load
+from ...doubles.faulty_store import FaultyStore
+from ...doubles.shared_log import Proposer, SharedLog
 
 LOG_ID = "9f2c"
 

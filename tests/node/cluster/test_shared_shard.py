@@ -31,7 +31,8 @@ from headwater.streams.images import image_of
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, ClosedOnly, Created, Deleted, Done, Page, Reply
 from headwater.streams.state import State
-from headwater.testing.shared_log import Proposer, SharedLog
+
+from ...doubles.shared_log import Proposer, SharedLog
 
 LOG_ID = "9f2c"
 TEXT = "text/plain"

@@ -20,7 +20,8 @@ from headwater.streams.commands import Append, Command, Create
 from headwater.streams.queries import Query, Read
 from headwater.streams.replies import Page, Reply
 from headwater.streams.state import State, Stream
-from headwater.testing.faulty_store import FaultyStore
+
+from ...doubles.faulty_store import FaultyStore
 
 TEXT = "text/plain"
 JSON = "application/json"

@@ -37,8 +37,8 @@ from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Appended, Placed, Reply
 from headwater.streams.segments import Segment
 from headwater.streams.state import Stream
-from headwater.testing.faulty_store import Call, Fault, FaultyStore
 
+from ...doubles.faulty_store import Call, Fault, FaultyStore
 from ...streams.shards import Shard
 
 REWRITE = RewriteLimits(bytes_max=100_000, small_bytes=1)

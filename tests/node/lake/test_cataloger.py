@@ -19,8 +19,8 @@ from headwater.storage.store import StoreFailed
 from headwater.streams.cold import Held
 from headwater.streams.commands import Delete, PublishSegment
 from headwater.streams.state import State
-from headwater.testing.faulty_store import Fault, FaultyStore
 
+from ...doubles.faulty_store import Fault, FaultyStore
 from .histories import Counted, CountedParts, with_history
 from .lakes import ON_DEMAND, Bench, bench, until
 from .stories import Story

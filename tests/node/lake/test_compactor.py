@@ -19,8 +19,8 @@ from headwater.streams.commands import Delete, SwapSegments
 from headwater.streams.images import image_of
 from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Placed
-from headwater.testing.faulty_store import POSSIBLE, Call, Fault
 
+from ...doubles.faulty_store import POSSIBLE, Call, Fault
 from .small_lake import LIMITS, Chance, Lake, Row, key_of
 
 

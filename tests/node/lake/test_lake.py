@@ -15,8 +15,8 @@ from headwater.streams.hot import hot_cost
 from headwater.streams.queries import Boundary, Read, Records
 from headwater.streams.reading import Slice
 from headwater.streams.replies import Anchored, Appended, Page, Reply
-from headwater.testing.faulty_store import Fault, FaultyStore
 
+from ...doubles.faulty_store import Fault, FaultyStore
 from .handed_in import hand_in
 from .lakes import JSON, NEVER, ON_DEMAND, TEXT, Bench, bench, until
 

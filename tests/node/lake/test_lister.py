@@ -13,8 +13,8 @@ from headwater.streams.ancestry import Ancestry
 from headwater.streams.commands import Append, Create, Delete, OpenBucket
 from headwater.streams.forking import ForkRequest
 from headwater.streams.replies import Reply
-from headwater.testing.faulty_store import POSSIBLE, Fault, FaultyStore
 
+from ...doubles.faulty_store import POSSIBLE, Fault, FaultyStore
 from .lakes import JSON, ON_DEMAND, TEXT, Bench, bench, until
 
 Row = dict[str, Any]

@@ -21,8 +21,8 @@ from headwater.streams.commands import Delete
 from headwater.streams.queries import Head
 from headwater.streams.replies import Described
 from headwater.streams.state import State
-from headwater.testing.faulty_store import FaultyStore
 
+from ...doubles.faulty_store import FaultyStore
 from .lakes import Bench, bench
 from .stories import Row, Story
 

@@ -19,8 +19,8 @@ from headwater.streams.purges import WithdrawSegments
 from headwater.streams.registrations import RegisterConsumer
 from headwater.streams.replies import Created, Reply
 from headwater.streams.state import State
-from headwater.testing.faulty_store import POSSIBLE, Call, Fault, FaultyStore
 
+from ...doubles.faulty_store import POSSIBLE, Call, Fault, FaultyStore
 from ...searching import holders
 from .lakes import TEXT, Bench, bench, until
 from .small_lake import CountingStore

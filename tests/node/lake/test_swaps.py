@@ -25,8 +25,8 @@ from headwater.streams.cold import ALL
 from headwater.streams.commands import Delete
 from headwater.streams.hot import Hot
 from headwater.streams.registrations import RegisterConsumer
-from headwater.testing.faulty_store import Fault
 
+from ...doubles.faulty_store import Fault
 from . import small_lake
 from .handed_in import KEEP_ALL, dead_by, hand_in, key_of, put, rewritten
 from .lakes import Bench, bench

@@ -19,8 +19,8 @@ from headwater.streams.commands import Append, Create
 from headwater.streams.hot import hot_cost
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Page
-from headwater.testing import FaultyDisk
 
+from ...doubles.faulty_disk import FaultyDisk
 from ..chores.test_imager import DATA, fail
 
 SECONDS = 3_600

@@ -18,8 +18,8 @@ from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Problem, Refusal
 from headwater.streams.commands import Create
 from headwater.streams.queries import Range
-from headwater.testing.faulty_store import Fault, FaultyStore
 
+from ...doubles.faulty_store import Fault, FaultyStore
 from ..lake.lakes import NEVER, TEXT, bench
 from ..lake.stories import Story, found, plan, rows_of
 

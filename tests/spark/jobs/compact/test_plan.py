@@ -26,8 +26,8 @@ from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import ForkTarget
 from headwater.streams.registrations import RegisterConsumer
 from headwater.streams.replies import Placed, Reply
-from headwater.testing.faulty_store import POSSIBLE, Call, Fault
 
+from ....doubles.faulty_store import POSSIBLE, Call, Fault
 from ....node.lake.small_lake import Chance, Lake, Row
 
 LIMITS = RewriteLimits(bytes_max=100_000, small_bytes=1)

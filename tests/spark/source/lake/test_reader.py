@@ -16,8 +16,8 @@ from headwater.spark.source.lake import reader as lake_reader
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, LakeUnusable, row_filter_for
 from headwater.spark.source.lake.reader import narrowed
 from headwater.streams.commands import Delete
-from headwater.testing.faulty_store import Fault
 
+from ....doubles.faulty_store import Fault
 from ....node.lake.small_lake import Chance
 from .small_lakes import SmallLake, alive, opened, options, rows, small_lake, stored, tables
 

@@ -25,7 +25,8 @@ from threading import RLock
 from typing import NamedTuple
 
 from headwater.storage.disk import ZEROS
-from headwater.testing.platters import Content, Names
+
+from .platters import Content, Names
 
 
 class Step(Enum):

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headwater.testing import FaultyDisk, Step
+from .faulty_disk import FaultyDisk, Step
 
 
 def survivors(seeds: int, prepare: Callable[[FaultyDisk], None]) -> set[tuple[tuple[str, bytes], ...]]:

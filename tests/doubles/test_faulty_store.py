@@ -7,7 +7,8 @@ import pytest
 
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
-from headwater.testing.faulty_store import HONEST, POSSIBLE, Call, Fault, FaultyStore, Happened
+
+from .faulty_store import HONEST, POSSIBLE, Call, Fault, FaultyStore, Happened
 
 
 def keys(store: FaultyStore) -> list[str]:
