@@ -98,8 +98,7 @@ class Server:
             ) as opened:
                 yield opened
         except (ProtocolViolation, NotFound) as error:
-            if isinstance(error, NotFound) and error.code == "stream_not_found":
-                # Nothing here is about a stream that has to exist, so it is the URL that is missing.
+            if isinstance(error, NotFound) and error.code == "not_found":
                 missing = f"{self.root_url} does not do this for its clients"
                 fail(f"{missing}; name the server's listener for operators (--ops) by --url.", error.code, error.status)
             if isinstance(error, NotFound) and error.code is not None:

@@ -16,6 +16,7 @@ class Code(StrEnum):
     EMPTY_BODY = "empty_body"
     CONTENT_TYPE_MISSING = "content_type_missing"
     CONTENT_TYPE_MISMATCH = "content_type_mismatch"
+    NOT_FOUND = "not_found"
     STREAM_NOT_FOUND = "stream_not_found"
     STREAM_GONE = "stream_gone"
     STREAM_EXISTS = "stream_exists"

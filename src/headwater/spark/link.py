@@ -29,7 +29,7 @@ PAUSE_SECONDS_MIN = 0.001
 PAGE_STREAMS = 50_000
 """Streams described per request: a few megabytes of answer."""
 SNAPSHOT_TRIES = 3
-NO_SNAPSHOT = frozenset({"snapshot_not_found", "stream_not_found", "stream_gone", "invalid_name"})
+NO_SNAPSHOT = frozenset({"not_found", "snapshot_not_found", "stream_not_found", "stream_gone", "invalid_name"})
 """Refusals that mean that a stream has no snapshot; some names have no URL, so none was ever published there."""
 
 

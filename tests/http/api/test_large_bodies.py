@@ -44,7 +44,7 @@ def no_memory(wire: Wire) -> None:
     [
         ("POST", "/v1/stream/missing", (404, "stream_not_found")),
         ("POST", "/healthz", (405, "method_not_allowed")),
-        ("DELETE", "/bucket/stream/nothing", (404, "stream_not_found")),
+        ("DELETE", "/bucket/stream/nothing", (404, "not_found")),
         ("PUT", "/bucket/missing/snapshot/0", (404, "stream_not_found")),
     ],
 )

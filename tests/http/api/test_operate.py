@@ -187,7 +187,7 @@ def test_a_consumer_cannot_be_ahead_of_the_log(wire: Wire) -> None:
 
 @pytest.mark.parametrize("path", ["/__headwater", "/__headwater/nothing", "/__headwater/flush/x"])
 def test_nothing_else_lies_below_the_servers_own_path(path: str, wire: Wire) -> None:
-    assert refused(wire.ask("GET", path), 404, "stream_not_found")
+    assert refused(wire.ask("GET", path), 404, "not_found")
 
 
 def test_a_server_that_keeps_nothing_has_no_lake(server: RunningServer) -> None:

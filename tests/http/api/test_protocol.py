@@ -553,7 +553,7 @@ def test_a_target_may_be_in_absolute_form(wire: Wire, path: str) -> None:
     assert (created.status, created.headers["location"]) == (201, f"http://other.localhost:81{path}")
     assert wire.ask("POST", f"HTTP://other.localhost{path}", TEXT, b"abc").status == 204
     assert wire.ask("GET", f"http://other.localhost{path}?offset=-1").body == b"abc"
-    refused(wire.ask("GET", "http://other.localhost"), 404, "stream_not_found")
+    refused(wire.ask("GET", "http://other.localhost"), 404, "not_found")
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:4437", "127.0.0.1", "[::1]:80", "LOCALHOST"])

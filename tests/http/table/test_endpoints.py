@@ -132,14 +132,14 @@ def test_the_servers_own_paths_have_one_spelling(path: str) -> None:
 def test_an_encoded_slash_is_part_of_a_segment(method: bytes, path: str) -> None:
     refusal = ROUTER.find(method, path.encode())
     assert isinstance(refusal, Refusal)
-    assert refusal.code is Code.STREAM_NOT_FOUND
+    assert refusal.code is Code.NOT_FOUND
 
 
 @pytest.mark.parametrize("path", ["/__headwater/status/", "/__headwater/status/a%20b", "/__headwater/nosuch/a%20b"])
 def test_below_an_endpoint_without_parameters_there_is_nothing(path: str) -> None:
     refusal = ROUTER.find(b"GET", path.encode())
     assert isinstance(refusal, Refusal)
-    assert refusal.code is Code.STREAM_NOT_FOUND
+    assert refusal.code is Code.NOT_FOUND
 
 
 def test_no_header_of_the_protocol_is_spelled_out_in_the_front() -> None:

@@ -668,14 +668,14 @@ def test_operators_have_a_listener_of_their_own(pair: Pair, authority: Authority
         with connect(server.url) as main, connect(ops_url) as ops:
             assert main.ask("PUT", PATH, TEXT, b"abc").status == 201
             for path in OPERATORS:
-                refused(main.ask("GET", path), 404, "stream_not_found")
+                refused(main.ask("GET", path), 404, "not_found")
                 assert ops.ask("GET", path).status == 200
             # A job that compacts the lake has one URL; this server has no lake.
             refused(main.ask("POST", "/__headwater/swap", {}, b"{}"), 501, "not_implemented")
-            refused(main.ask("PUT", "/metrics"), 404, "stream_not_found")
+            refused(main.ask("PUT", "/metrics"), 404, "not_found")
             for method, path in [("GET", PATH), ("PUT", "/v1/stream/t"), ("DELETE", PATH), ("GET", "/agents/run-1")]:
-                refused(ops.ask(method, path), 404, "stream_not_found")
-            refused(ops.ask("POST", "/__headwater/describe", {}, b"{}"), 404, "stream_not_found")
+                refused(ops.ask(method, path), 404, "not_found")
+            refused(ops.ask("POST", "/__headwater/describe", {}, b"{}"), 404, "not_found")
             for wire in (main, ops):
                 assert [wire.ask("GET", path).status for path in ("/healthz", "/readyz")] == [200, 200]
             assert main.ask("GET", PATH).body == b"abc"

@@ -701,7 +701,7 @@ def test_another_method_is_not_allowed_and_the_answer_says_which_are(
 @pytest.mark.parametrize("path", ["/ds", "/ds/", "/some-bucket/stream/elsewhere", "/some-bucket/streams/elsewhere"])
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
 def test_elsewhere_there_is_nothing(wire: Wire, method: str, path: str) -> None:
-    refused(wire.ask(method, path, TEXT, b"abc"), 404, "stream_not_found")
+    refused(wire.ask(method, path, TEXT, b"abc"), 404, "not_found")
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/stream", "/index.html", "/v1/other/x", "/favicon.ico", "//"])

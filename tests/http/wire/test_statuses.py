@@ -184,6 +184,7 @@ def test_every_refusal_is_a_problem_document_with_a_stable_code(code: Code) -> N
         (Code.INVALID_HEADER, 400),
         (Code.INVALID_JSON, 400),
         (Code.CONTENT_TYPE_MISMATCH, 409),
+        (Code.NOT_FOUND, 404),
         (Code.STREAM_NOT_FOUND, 404),
         (Code.STREAM_GONE, 410),
         (Code.STREAM_EXISTS, 409),

@@ -43,7 +43,7 @@ def reload(request: Request, address: Address, exchange: Exchange) -> None:
     """Read the access file again; if it is bad, the old rules stay."""
     guard = exchange.context.guard
     if guard is None:
-        exchange.refuse(Code.STREAM_NOT_FOUND, "This server has no access file; start it with --auth.")
+        exchange.refuse(Code.NOT_FOUND, "This server has no access file; start it with --auth.")
         return
     exchange.run(WRITE, _begin, exchange, guard)
 

@@ -77,7 +77,7 @@ class Router:
             if endpoint is None:
                 return self._refuse_path(address)
         if not self._serves(endpoint):
-            return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL on this listener.")
+            return Refusal(Code.NOT_FOUND, "There is nothing at this URL on this listener.")
         route = endpoint.routes.get(method)
         if route is None or not self._has(route):
             return self._refuse_method(method, endpoint)
@@ -91,8 +91,8 @@ class Router:
             own = [one for one in self.endpoints if one.path.startswith(f"/{OWN}/")]
             below = sorted({one.path.split("/")[2] for one in own if self._serves(one)})
             detail = f"There is nothing at this URL; below /{OWN} there are {', '.join(below)}."
-            return Refusal(Code.STREAM_NOT_FOUND, detail)
-        return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL: a stream has no such sub-resource.")
+            return Refusal(Code.NOT_FOUND, detail)
+        return Refusal(Code.NOT_FOUND, "There is nothing at this URL: a stream has no such sub-resource.")
 
     def _serves(self, endpoint: Endpoint) -> bool:
         return any(map(self._has, endpoint.routes.values()))

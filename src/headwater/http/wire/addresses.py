@@ -92,7 +92,7 @@ def parse(
     if segments[:1] == [ALIAS]:
         segments = segments[1:]
     if segments in ([], [b""]):
-        return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL; streams are at /v1/stream/{name}.")
+        return Refusal(Code.NOT_FOUND, "There is nothing at this URL; streams are at /v1/stream/{name}.")
     try:
         decoded = [unquote_to_bytes(segment).decode() for segment in segments]
     except UnicodeDecodeError:

@@ -11,6 +11,7 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.EMPTY_BODY: (400, "Empty body"),
     Code.CONTENT_TYPE_MISSING: (400, "Content type missing"),
     Code.CONTENT_TYPE_MISMATCH: (409, "Content type mismatch"),
+    Code.NOT_FOUND: (404, "Not found"),
     Code.STREAM_NOT_FOUND: (404, "Stream not found"),
     Code.STREAM_GONE: (410, "Stream gone"),
     Code.STREAM_EXISTS: (409, "Stream exists"),

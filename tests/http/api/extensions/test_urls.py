@@ -70,4 +70,4 @@ def test_a_name_may_look_like_a_sub_resource_but_has_none_of_its_own_in_a_sub_re
     publish(wire, path, plain(3))
     assert wire.ask("GET", f"{path}/snapshot/{plain(3)}").body == b"folded"
     for below in ("/other", f"/snapshot/{plain(3)}/more", "/bootstrap/x", "/attrs/x", "/append-batch/x", "/"):
-        refused(wire.ask("GET", f"{path}{below}"), 404, "stream_not_found")
+        refused(wire.ask("GET", f"{path}{below}"), 404, "not_found")

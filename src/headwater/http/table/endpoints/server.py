@@ -124,7 +124,7 @@ SERVER = (
                 Action.ADMIN,
                 "Read the access file again",
                 {200: Gives("New rules are in force; these entries have changed.", _ABOUT, content={JSON: "Reloaded"})},
-                (Code.RELOAD_REFUSED, Code.STREAM_NOT_FOUND),
+                (Code.RELOAD_REFUSED, Code.NOT_FOUND),
             )
         },
     ),
