@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
 
+import httpx2
+
 import headwater
 from benchmarks.in_process import LINES
 from headwater.cli.composition import open_node
@@ -27,6 +29,10 @@ from headwater.http.server import Server
 from headwater.http.table.endpoints import ENDPOINTS
 from headwater.http.table.router import Router
 from headwater.settings import Settings
+from headwater.spark.options.source import parse_source
+from headwater.spark.source.source import BatchReader
+from headwater.testing import running_server
+from headwater.testing.nats import running_nats
 
 ROOT = str(Path(headwater.__file__).parent) + "/"
 NAME = b"/v1/stream/walk-%d"
@@ -87,47 +93,73 @@ WALKS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-async def measure(data: Path) -> None:
-    settings = Settings(data=str(data))
+async def measure(settings: Settings, walks: dict[str, Callable[[int], bytes]]) -> None:
+    """Serve from this process, and print the walk of each request."""
     node, server = open_node(settings), Server(settings)
     node.start()
     server.serve(node)
     router = Router(ENDPOINTS, server.context.flat_prefixes)
-
     listener = await asyncio.get_running_loop().create_server(
         lambda: Connection(server.context, router, None), "127.0.0.1", 0
     )
     port = listener.sockets[0].getsockname()[1]
 
-    async def take(data: bytes) -> Walk:
+    async def ask(data: bytes) -> tuple[bytes, Walk]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.sleep(0.01)  # The server has accepted it.
         with Walk() as walk:
             writer.write(data)
             answer = await reader.read(65536)
+        writer.close()
+        return answer, walk
+
+    async def take(data: bytes) -> Walk:
+        answer, walk = await ask(data)
         if not answer.startswith(b"HTTP/1.1 20"):
             raise SystemExit(f"A request was refused: {answer[:300]!r}")
-        writer.close()
         return walk
 
-    print("| walk | files | crossings |\n|---|---|---|")
-    for name, make in WALKS.items():
+    async with asyncio.timeout(30):
+        while b" 503 " in (await ask(request(b"GET", b"/readyz")))[0]:
+            await asyncio.sleep(0.05)
+    for name, make in walks.items():
         for n in (1, 2):
-            if name == "append":
+            if "append" in name:
                 await take(request(b"PUT", NAME % n, JSON))
             else:
                 await take(append(n))
             walk = await take(make(n))
-        print(f"| {name} | {walk.files} | {walk.crossings} |")
-        if "--list" in sys.argv:
-            print("\n".join(f"  {step}" for steps in walk.steps.values() for step in steps))
+        show(name, walk)
+
+
+def measure_batch(url: str) -> None:
+    """Plan and read a batch as Spark's driver and one task do; the server is another process."""
+    with httpx2.Client(base_url=url, headers={"Content-Type": "application/json"}) as client:
+        client.put("/v1/stream/walk", content="[1]").raise_for_status()
+    for _ in range(2):
+        with Walk() as walk:
+            reader = BatchReader(parse_source({"url": url, "streams": "_default/walk"}))
+            rows = [row for partition in reader.partitions() for row in reader.read(partition)]
+        assert rows
+    show("Spark batch", walk)
+
+
+def show(name: str, walk: Walk) -> None:
+    print(f"| {name} | {walk.files} | {walk.crossings} |", flush=True)
+    if "--list" in sys.argv:
+        print("\n".join(f"  {step}" for steps in walk.steps.values() for step in steps))
 
 
 def main() -> None:
     threading.setprofile(note)
     sys.setprofile(note)
-    with tempfile.TemporaryDirectory() as data:
-        asyncio.run(measure(Path(data)))
+    print("| walk | files | crossings |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as data, running_nats() as nats, running_server() as server:
+        asyncio.run(measure(Settings(data=data), WALKS))
+        lake = str(Path(data) / "shared")
+        clustered = Settings(cluster=nats.url, cluster_log_bytes=256 << 20, lake=lake, node="n1")
+        asyncio.run(measure(clustered, {"cluster append": append}))
+        measure_batch(server.url)
 
 
 if __name__ == "__main__":
