@@ -1,7 +1,6 @@
 """`headwater bucket`: create, list, show and delete buckets."""
 
 import json
-import sys
 from dataclasses import asdict
 from itertools import islice
 
@@ -9,7 +8,8 @@ import click
 
 from headwater.cli.commands import JSON, Verbs
 from headwater.cli.connecting import Server, connected
-from headwater.cli.printing import answer, columns, facts, json_list, page_of, printable
+from headwater.cli.printing import answer, facts, listing, page_of, printable
+from headwater.client.values import BucketInfo
 
 
 @click.group(cls=Verbs, aliases={"make": "create"})
@@ -41,11 +41,11 @@ def ls(server: Server, prefix: str | None, limit: int | None, as_json: bool) -> 
     """List all buckets, or those whose names begin with PREFIX."""
     with server.admin() as admin:
         found = islice(admin.buckets(prefix=prefix, page_buckets_max=page_of(limit)), limit)
-        if as_json:
-            json_list(asdict(one) for one in found)
-        else:
-            rows = ((printable(one.name), str(one.streams)) for one in found)
-            columns(("BUCKET", "STREAMS"), rows, (False, True), head=sys.stdout.isatty())
+        listing(as_json, found, asdict, _row, heads=("BUCKET", "STREAMS"), right=(False, True))
+
+
+def _row(found: BucketInfo) -> list[str]:
+    return [printable(found.name), str(found.streams)]
 
 
 @bucket.verb("headwater bucket show agents")

@@ -6,15 +6,17 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import click
 
 from headwater.protocol.limits import LISTING_MAX
+
+T = TypeVar("T")
 
 BLOCK_ROWS = 1_000
 """How many rows are aligned with each other; all of them may not fit into memory."""
@@ -64,6 +66,22 @@ def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
             _print(row, widths, right)
         block = next(blocks, [])
         _widen(widths, block)
+
+
+def listing(
+    as_json: bool,
+    found: Iterable[T],
+    facts: Callable[[T], object],
+    row: Callable[[T], Sequence[str]],
+    *,
+    heads: Sequence[str],
+    right: Sequence[bool],
+) -> None:
+    """Print what was found: JSON for a program, columns for a person, with a head on a terminal."""
+    if as_json:
+        json_list(map(facts, found))
+    else:
+        columns(heads, map(row, found), right, head=sys.stdout.isatty())
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> None:

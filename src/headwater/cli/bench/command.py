@@ -25,29 +25,15 @@ Before = dict[str, Any]
 
 SPARE_FILES = 64
 
-STREAMS = click.option(
-    "--streams", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many streams."
-)
-CONNECTIONS = click.option(
-    "--connections", type=click.IntRange(1, 10_000), default=64, show_default=True, help="How many connections."
-)
-READERS = click.option(
-    "--readers", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many readers."
-)
-RATE = click.option(
-    "--rate", type=click.FloatRange(0.1, 10_000), default=50.0, show_default=True, help="Events per second."
-)
-CLIENTS = click.option(
-    "--clients", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many clients."
-)
-MESSAGES = click.option(
-    "--messages", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True, help="Length of the stream."
-)
-
 
 @click.group(cls=Verbs)
 def bench() -> None:
     """Measure a server, and check everything that it returns."""
+
+
+def number(flag: str, most: int, default: int, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make an option for a number from 1 on."""
+    return click.option(flag, type=click.IntRange(1, most), default=default, show_default=True, help=help)
 
 
 def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
@@ -97,8 +83,8 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
 
 
 @bench.verb("headwater bench append --streams 1000 --connections 64 --seconds 10", name="append")
-@STREAMS
-@CONNECTIONS
+@number("--streams", 100_000, 100, "How many streams.")
+@number("--connections", 10_000, 64, "How many connections.")
 @load("append")
 def append(streams: int, connections: int) -> Work:
     """Append to many streams, with one writer each."""
@@ -106,8 +92,8 @@ def append(streams: int, connections: int) -> Work:
 
 
 @bench.verb("headwater bench fanout --readers 500 --rate 20", name="fanout")
-@READERS
-@RATE
+@number("--readers", 10_000, 100, "How many readers.")
+@click.option("--rate", type=click.FloatRange(0.1, 10_000), default=50.0, show_default=True, help="Events per second.")
 @load("fanout")
 def fanout(readers: int, rate: float) -> Work:
     """Deliver one stream to many SSE readers."""
@@ -115,8 +101,8 @@ def fanout(readers: int, rate: float) -> Work:
 
 
 @bench.verb("headwater bench replay --clients 50 --messages 100000", name="replay")
-@CLIENTS
-@MESSAGES
+@number("--clients", 10_000, 20, "How many clients.")
+@number("--messages", 1_000_000, 10_000, "Length of the stream.")
 @load("replay")
 def replay(clients: int, messages: int) -> Work:
     """Read one whole stream repeatedly with many clients."""

@@ -1,7 +1,6 @@
 """`headwater lake`: inspect, verify and query a lake, without a server."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -15,7 +14,7 @@ from headwater.cli.connecting import HEADER, check_url
 from headwater.cli.failures import fail
 from headwater.cli.lake.opening import DATA, SERVER, failing, find_store, leased, no_lake, open_lake, segment_facts
 from headwater.cli.lake.sql import sql
-from headwater.cli.printing import Progress, columns, counted, facts, json_list, moment, size
+from headwater.cli.printing import Progress, counted, facts, json_list, listing, moment, size
 from headwater.lake.catalog import ListedSegment
 from headwater.lake.iceberg.messages import NAME
 from headwater.lake.iceberg.reading import read_newest
@@ -62,8 +61,6 @@ SEGMENT_HEADS = ("KEY", "ROWS", "LIVE", "SIZE", "POSITIONS", "FROM", "TO", "FIRS
 SEGMENT_RIGHT = (False, True, True, True, True, False, False, False, False)
 STREAM_HEADS = ("STREAM", "INCARNATION", "ROWS", "BYTES", "INHERITED", "FROM", "TO")
 STREAM_RIGHT = (False, True, True, True, True, False, False)
-
-
 TABLE_HEADS = ("TABLE", "VERSION", "SNAPSHOTS", "FILES", "ROWS", "POSITION", "WRITTEN")
 TABLE_RIGHT = (False, True, True, True, True, True, False)
 
@@ -81,25 +78,14 @@ def ls(store: Store, by_stream: bool, by_table: bool, prefix: str, as_json: bool
         raise click.UsageError("--tables is for the whole lake; leave out --streams and --prefix.")
     opened = open_lake(store)
     if by_table:
-        found = tables(store)
-        if as_json:
-            json_list(one._asdict() for one in found)
-        else:
-            columns(TABLE_HEADS, map(_table_row, found), TABLE_RIGHT, head=sys.stdout.isatty())
-        return
-    if by_stream:
+        listing(as_json, tables(store), TableTally._asdict, _table_row, heads=TABLE_HEADS, right=TABLE_RIGHT)
+    elif by_stream:
         tallies = streams(store, opened.catalog, opened.tombstones, opened.forks, prefix)
-        if as_json:
-            json_list(tally._asdict() for tally in tallies)
-        else:
-            columns(STREAM_HEADS, map(_stream_row, tallies), STREAM_RIGHT, head=sys.stdout.isatty())
-        return
-    listed = [one for one in opened.catalog.segments if may_have(one.segment, prefix)]
-    listed.sort(key=lambda one: one.key)
-    if as_json:
-        json_list(map(segment_facts, listed))
+        listing(as_json, tallies, StreamTally._asdict, _stream_row, heads=STREAM_HEADS, right=STREAM_RIGHT)
     else:
-        columns(SEGMENT_HEADS, map(_segment_row, listed), SEGMENT_RIGHT, head=sys.stdout.isatty())
+        listed = [one for one in opened.catalog.segments if may_have(one.segment, prefix)]
+        listed.sort(key=lambda one: one.key)
+        listing(as_json, listed, segment_facts, _segment_row, heads=SEGMENT_HEADS, right=SEGMENT_RIGHT)
 
 
 def _segment_row(listed: ListedSegment) -> list[str]:

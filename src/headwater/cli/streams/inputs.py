@@ -6,8 +6,9 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedIOBase
 from itertools import chain
-from typing import BinaryIO, Literal, Protocol
+from typing import Literal
 
 import click
 
@@ -28,14 +29,6 @@ Batch = list[bytes]
 
 class BadInput(Exception):
     """A part of the input cannot be appended; what is before it can."""
-
-
-class Pipe(Protocol):
-    """The two ways to read a binary file: wait for `size` bytes, or take what has arrived."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-    def read1(self, size: int, /) -> bytes: ...
 
 
 def batches(data: Sequence[str], cut: Cut, is_json: bool) -> Iterator[Batch]:
@@ -59,7 +52,7 @@ def _of_argument(text: str, cut: Cut, is_json: bool) -> Iterator[bytes]:
             yield from _messages(data) if is_json else [data]
 
 
-def _of_pipe(pipe: Pipe, cut: Cut, is_json: bool) -> Iterator[Batch]:
+def _of_pipe(pipe: BufferedIOBase, cut: Cut, is_json: bool) -> Iterator[Batch]:
     match cut:
         case "lines" if is_json:
             return _in_step(_checked_lines(pipe))
@@ -70,13 +63,12 @@ def _of_pipe(pipe: Pipe, cut: Cut, is_json: bool) -> Iterator[Batch]:
     return _grouped(_messages(_all(pipe)) if is_json else iter(lambda: pipe.read(PIECE_BYTES), b""))
 
 
-def _standard_input() -> Pipe:
+def _standard_input() -> BufferedIOBase:
     if sys.stdin.isatty():
         click.echo("Type what to append, then Ctrl-D.", err=True)
-    file: BinaryIO = sys.stdin.buffer
-    if not hasattr(file, "read1"):
+    pipe: object = sys.stdin.buffer
+    if not isinstance(pipe, BufferedIOBase):
         raise BadInput("Standard input cannot be read; give DATA as an argument.")
-    pipe: Pipe = file
     return pipe
 
 
@@ -103,12 +95,12 @@ def _grouped(messages: Iterable[bytes]) -> Iterator[Batch]:
 # -- Lines -------------------------------------------------------------------------------------------------------------
 
 
-def _arriving(pipe: Pipe) -> Iterator[bytes]:
+def _arriving(pipe: BufferedIOBase) -> Iterator[bytes]:
     """Yield what has arrived without waiting for more: lines of a slow writer go out singly, of a fast one together."""
     return iter(lambda: pipe.read1(READ_BYTES), b"")
 
 
-def _lines(pipe: Pipe) -> Iterator[Batch]:
+def _lines(pipe: BufferedIOBase) -> Iterator[Batch]:
     """Yield whole lines with their line ends, so that they read back unchanged; the last may have none."""
     rest = b""
     for data in _arriving(pipe):
@@ -120,7 +112,7 @@ def _lines(pipe: Pipe) -> Iterator[Batch]:
         yield [rest]
 
 
-def _checked_lines(pipe: Pipe) -> Iterator[Batch]:
+def _checked_lines(pipe: BufferedIOBase) -> Iterator[Batch]:
     number = 0
     for lines in _lines(pipe):
         yield from _grouped(_checked(enumerate(lines, number + 1)))
@@ -149,7 +141,7 @@ def _in_step(source: Iterable[Batch]) -> Iterator[Batch]:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _all(pipe: Pipe) -> bytes:
+def _all(pipe: BufferedIOBase) -> bytes:
     data = pipe.read(APPEND_BYTES_MAX + 1)
     if len(data) > APPEND_BYTES_MAX:
         raise BadInput(f"The input is longer than {APPEND_BYTES_MAX} bytes; use --lines or --json-values.")

@@ -1,7 +1,6 @@
 """`headwater show` and `headwater ls`."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import chain, islice
@@ -11,7 +10,7 @@ import click
 from headwater.cli.commands import JSON, verb
 from headwater.cli.connecting import NAME, Server, connected
 from headwater.cli.failures import fail
-from headwater.cli.printing import columns, facts, json_list, moment, page_of, printable, size
+from headwater.cli.printing import facts, listing, moment, page_of, printable, size
 from headwater.client import BadRequest, NotFound, StreamInfo
 from headwater.client.values import ListedStream
 from headwater.protocol import offsets
@@ -75,11 +74,7 @@ def ls(server: Server, *, bucket: str, prefix: str | None, everything: bool, lim
         found = _of_all_buckets(server, prefix or "", limit)
     else:
         found = _find(server, bucket or DEFAULT_BUCKET, prefix, limit, named=not slash and not prefix)
-    listed = islice(found, limit)
-    if as_json:
-        json_list(asdict(one) for one in listed)
-    else:
-        columns(HEADS, map(_row, listed), RIGHT, head=sys.stdout.isatty())
+    listing(as_json, islice(found, limit), asdict, _row, heads=HEADS, right=RIGHT)
 
 
 class NoBucket(Exception):

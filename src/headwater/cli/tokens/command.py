@@ -20,13 +20,14 @@ from headwater.access.identities import Denied
 from headwater.access.jws import TOKEN_BYTES_MAX
 from headwater.cli.commands import JSON, Verbs, as_seconds
 from headwater.cli.failures import fail
-from headwater.cli.printing import answer, columns, json_list, note, printable
+from headwater.cli.printing import answer, listing, note, printable
 from headwater.cli.tokens.checking import Question, Verdict, check_credential, check_id, parse_question
 from headwater.cli.tokens.editing import FIRST_LINES, add_token, expiry, locked, remove_token, replace_file
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 AUTH = click.option("--auth", type=FILE, envvar="HEADWATER_AUTH", help="Access file; or HEADWATER_AUTH.")
 ADMIN_ID = "admin"
+HEADS = ("ID", "EXPIRES", "LIMITS", "GRANTS", "NOTE")
 
 
 @click.group(cls=Verbs, aliases={"make": "create", "list": "ls", "revoke": "rm"})
@@ -93,15 +94,12 @@ def ls(auth: Path | None, as_json: bool) -> None:
     """List the tokens in the access file, without their secrets."""
     with _working():
         found = read_document(_path(auth)).token
-    if as_json:
-        json_list(_facts(one) for one in found)
-        return
-    rows = (
-        (one.id, _moment(one) or "never", one.limits or "-", printable("; ".join(one.grants)), printable(one.note))
-        for one in found
-    )
-    heads = ("ID", "EXPIRES", "LIMITS", "GRANTS", "NOTE")
-    columns(heads, rows, (False,) * len(heads), head=sys.stdout.isatty())
+    listing(as_json, found, _facts, _row, heads=HEADS, right=(False,) * len(HEADS))
+
+
+def _row(entry: TokenTable) -> list[str]:
+    ends, grants = _moment(entry) or "never", "; ".join(entry.grants)
+    return [entry.id, ends, entry.limits or "-", printable(grants), printable(entry.note)]
 
 
 @token.verb("headwater token rm ingest --auth auth.toml")
