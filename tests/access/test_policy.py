@@ -100,7 +100,7 @@ BAD = {
     "seconds_max": ('[[key]]\nid = "k"\nfile = "app.key"\ngrants = []\nseconds_max = 0', "seconds_max below 1"),
     "neither jwks nor keys": (ISSUER.replace('jwks = "https://i/jwks"', ""), "needs either jwks"),
     "both jwks and keys": (ISSUER + 'keys = "x"', "needs either jwks"),
-    "http jwks": (ISSUER.replace("https://i/jwks", "http://i/jwks"), "is not https, so anybody on the way"),
+    "http jwks": (ISSUER.replace("https://i/jwks", "http://i/jwks"), "is not https, so an attacker on the network"),
     "file jwks": (ISSUER.replace("https://i/jwks", "file:///etc/passwd"), "write an https URL as jwks"),
     "jwks with a password": (ISSUER.replace("https://i/jwks", "https://a:b@i/jwks"), "is not an https URL"),
     "jwks with a newline": (ISSUER.replace("https://i/jwks", "https://i/\\njwks"), "is not an https URL"),

@@ -93,7 +93,7 @@ class Allowance:
 
     @property
     def used(self) -> int:
-        """What was used so far."""
+        """The amount used so far."""
         return round(self._received - self.level)
 
     def take(self, cost: float) -> Overdrawn | Exceeded | None:
@@ -127,14 +127,14 @@ class Allowance:
         return self._exceeded(-self.level)
 
     def debt_seconds(self) -> float:
-        """How long it takes until nothing is owed; 0 in credit."""
+        """Return the seconds until the debt is paid; 0 in credit."""
         if self.level >= 0:
             return 0.0
         self._refill()
         return 0.0 if self.level >= 0 or self.rate is None else -self.level / self.rate
 
     def is_full(self) -> bool:
-        """Whether it is as good as new."""
+        """Whether the allowance is full."""
         if self.rate is None:
             return True
         self._refill()
@@ -213,7 +213,7 @@ class Account:
 
     @property
     def usage(self) -> Usage:
-        """What was used so far."""
+        """The amount used so far."""
         return Usage(self.requests.used, self.appends.used, self.reads.used, self.creates.used)
 
     def adjust(self, limits: Limits | None) -> None:

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and who was denied, as one JSON object a line.
+"""The audit log: changes and denied requests with the identity behind them, one JSON object per line.
 
 A thread writes the lines, to standard error or to a file that it only appends to. The server never waits for it: it
 drops and counts lines that do not fit into the queue or that the disk refuses. At most 100 denied requests a second get
@@ -95,7 +95,7 @@ _Entry: TypeAlias = _Line | _End | None
 
 
 class Throttle:
-    """Which of many denied requests have a line, and how many have none. It belongs to one thread at a time."""
+    """Limits the lines for denied requests and counts the rest. Use it in one thread at a time."""
 
     def __init__(self, per_second_max: int) -> None:
         self._per_second_max = per_second_max
@@ -151,7 +151,7 @@ class Audit:
         return self._not_queued + self._not_written
 
     def record(self, record: Record) -> None:
-        """Have a line written; never waits and never fails."""
+        """Queue a line; never waits and never fails."""
         if record.event is Event.DENIED:
             with self._lock:
                 if not self._throttle.admit(self._clock()):
@@ -163,7 +163,7 @@ class Audit:
             self._not_queued += 1
 
     def _wake_for_held(self) -> None:
-        """Have the thread write the count of denied requests in a second."""
+        """Wake the thread, so that it writes the count of denied requests within a second."""
         if not self._held:
             self._held, self._held_since = True, self._clock()
             self._wake()

@@ -233,7 +233,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def _read(path: Path, place: str, bytes_max: int, *, is_secret: bool = False) -> bytes:
-    """Read a small file; what is checked is what is read, however its name may be moved meanwhile."""
+    """Read a small file; the checks apply to the open file, even if its name changes."""
     try:
         # Opening a named pipe for reading would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

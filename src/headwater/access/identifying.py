@@ -68,7 +68,7 @@ class Issuer(NamedTuple):
 
 
 class RevokedSubject(NamedTuple):
-    """What was issued to a subject before a time is void; by one entry of the file, or by any if that is None."""
+    """Revokes what one entry of the file, or any entry if None, issued to a subject before a time."""
 
     before_wall_seconds: float
     kind: Kind | None
@@ -76,7 +76,7 @@ class RevokedSubject(NamedTuple):
 
 
 class Revocations(NamedTuple):
-    """What is void although it was signed and has not ended."""
+    """Tickets and provider tokens that are revoked before they expire."""
 
     ids: frozenset[str]
     subjects: Mapping[str, Sequence[RevokedSubject]]
@@ -138,7 +138,7 @@ class Policy(NamedTuple):
         """Identify a client by the names of its verified certificate, given as `ssl` gives `subjectAltName`.
 
         URI names come first; DNS names count only if no URI name is in the file. A certificate that the file does not
-        know is as good as none. One that names two entries is an identity without any rights.
+        know counts as none. One that names two entries is an identity without any rights.
         """
         alternatives = list(names)
         for kind in ("URI", "DNS"):

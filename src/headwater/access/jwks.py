@@ -41,7 +41,7 @@ class JwksError(ValueError):
 
 
 class Keyring(Protocol):
-    """Where the keys of one issuer are."""
+    """The keys of one issuer."""
 
     def find(self, key_id: str, now_seconds: float) -> PublicKey | None:
         """Return a key; None if the issuer has no such key. Raise `KeysUnavailable` if that is not known now."""
@@ -66,7 +66,7 @@ class FetchedKeys:
     """Keys behind a URL. `find` never waits; `refresh` starts a fetch in a thread if one is due.
 
     Call `refresh` regularly. A token with an unknown key id makes a fetch due, but at most once in 30 seconds, so that
-    strangers cannot make this server flood the issuer. Times are monotonic seconds.
+    attackers cannot make this server flood the issuer. Times are monotonic seconds.
     """
 
     def __init__(self, url: str, algorithms: Collection[str], fetch: Callable[[str], bytes] | None = None) -> None:
@@ -137,7 +137,7 @@ class FetchedKeys:
                 self._thread, self.problem = None, problem
 
     def _try(self) -> tuple[Keys | None, str | None]:
-        """Fetch once. Whatever goes wrong is an outcome: the old keys stay, and the next try is due later."""
+        """Fetch once. After any failure the old keys stay, and the next attempt is due later."""
         try:
             return parse_jwks(self._fetch(self.url), self.algorithms), None
         except (JwksError, OSError, http.client.HTTPException, ValueError) as error:
@@ -221,7 +221,7 @@ def check_url(url: str) -> SplitResult:
     if not is_url or parts.username is not None or parts.fragment or not _VISIBLE.fullmatch(url):
         raise JwksError(f"{url!r} is not an https URL")
     if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
-        raise JwksError(f"{url!r} is not https, so anybody on the way could replace the keys")
+        raise JwksError(f"{url!r} is not https, so an attacker on the network could replace the keys")
     return parts
 
 

@@ -1,6 +1,6 @@
 """Load the access file: check everything in it, read the files that it names, and compile a `Policy`.
 
-To load it again, and to say which of its entries have changed, is work for a thread, since it takes time.
+Reload it in a thread, because reading and comparing its entries takes time.
 """
 
 import re
@@ -270,7 +270,7 @@ class _Loader:
 
 
 class Reloaded(NamedTuple):
-    """The new rules, and in what they differ from the old ones."""
+    """The new rules, and their differences from the old ones."""
 
     policy: Policy
     changes: Changes

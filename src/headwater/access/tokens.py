@@ -2,7 +2,7 @@
 
 The prefix lets scanners find a leaked token, the checksum lets them be sure that it is one, and the id names it in
 logs. The file has only the SHA-256 of the whole token. That is enough: 256 random bits cannot be guessed from their
-digest, so a slow password hash would only give strangers a way to keep the server busy. A token is found by its
+digest, so a slow password hash would only give attackers a way to keep the server busy. A token is found by its
 digest in a dict, and how long that takes tells nothing about any token.
 """
 
@@ -35,7 +35,7 @@ def make(token_id: str) -> str:
 
 
 def id_of(token: str) -> str | None:
-    """Return the id in a token; None if it is not a token or was damaged. Whether it is valid, only its digest says."""
+    """Return the id in a token; None if it is not a token or was damaged. Only its digest says whether it is valid."""
     found = _TOKEN.fullmatch(token)
     if found is None or checksum(token[:-_CHECKSUM_LENGTH]) != token[-_CHECKSUM_LENGTH:]:
         return None

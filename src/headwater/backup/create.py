@@ -2,7 +2,7 @@
 
 A backup is recovered as after a crash: the newest image and the journal after it are copied and replayed, so it is
 exact as of one position. Then everything that this state refers to is copied: snapshots and segments of the lake.
-If the server has deleted one of them meanwhile, the backup starts over and finds most objects copied already.
+If the server has deleted one of them since, the backup starts over and finds most objects copied already.
 """
 
 import hashlib

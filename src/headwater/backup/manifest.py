@@ -1,4 +1,4 @@
-"""What a backup consists of, and whether it is all there: its manifest, its objects and the image of its state.
+"""The parts of a backup and their verification: its manifest, its objects and the image of its state.
 
 backup.json        the manifest, written last: every object with its SHA-256
 image/<n>          the state: the pieces of an image, each preceded by its length in 8 bytes

@@ -1,4 +1,4 @@
-"""What commands are made of: groups, examples and sections of the help, and options whose values have a grammar."""
+"""Parts of commands: groups, examples and sections of the help, and options that parse their values."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors 
 
 
 class Verbs(click.Group):
-    """A group whose commands also answer to their earlier names, which the help does not list."""
+    """A group that also accepts earlier names of its commands, as hidden aliases."""
 
     def __init__(self, *arguments: Any, aliases: Mapping[str, str] | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -57,7 +57,7 @@ def write_sections(formatter: click.HelpFormatter, sections: Mapping[str, Iterab
 
 
 def confirm(question: str, refusal: str) -> None:
-    """Ask a person whether to go on; a script gets a refusal, which tells how to confirm in advance."""
+    """Ask for confirmation on a terminal; elsewhere refuse, with a sentence that says how to confirm."""
     if not sys.stdin.isatty():
         raise click.UsageError(refusal)
     click.confirm(question, abort=True, err=True)
@@ -67,7 +67,7 @@ def confirm(question: str, refusal: str) -> None:
 
 
 def as_seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Return seconds."""
+    """Parse a duration into seconds."""
     try:
         return None if text is None else parse_duration(text)
     except ValueError as error:
@@ -75,7 +75,7 @@ def as_seconds(context: click.Context, parameter: click.Parameter, text: str | N
 
 
 def as_whole_seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """Return seconds without a fraction."""
+    """Parse a duration of whole seconds."""
     seconds = as_seconds(context, parameter, text)
     if seconds is None or seconds == int(seconds):
         return None if seconds is None else int(seconds)
@@ -98,7 +98,7 @@ def as_bytes(least: int, most: int) -> Callback:
 
 
 def as_content_type(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """Return a content type that the server accepts; it silently replaces any other with its default."""
+    """Validate a content type, because the server silently replaces an invalid one with its default."""
     if text is not None and not content_types.is_valid(text):
         raise click.BadParameter(f"{text!r} is not a content type; write it like text/plain or application/json.")
     return text

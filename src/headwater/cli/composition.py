@@ -34,7 +34,7 @@ from headwater.streams.state import State
 
 HOST_CHARACTERS_MAX = 24
 NUMBERS_MAX = 1_000
-"""Of the processes that run on a machine, in the names of nodes that were given none."""
+"""The most processes on one machine that can get a name by default."""
 
 
 def open_node(settings: Settings) -> Node:
@@ -52,7 +52,7 @@ def open_node(settings: Settings) -> Node:
 
 
 def open_worker(settings: Settings, name: str, sequencer: Path, decided: DecidedPosition) -> Node:
-    """As `open_node`, for one of several processes that share a data directory, whose journal a sequencer writes."""
+    """Open the node of a worker: workers share a data directory, and a sequencer writes its journal."""
     store = open_store(settings.lake_url)
     followed = follow(
         settings.data_directory, lambda directory, disk: SharedJournal(directory, sequencer, decided, disk)
@@ -62,7 +62,7 @@ def open_worker(settings: Settings, name: str, sequencer: Path, decided: Decided
 
 
 def open_member(settings: Settings, name: str, clock: Clock | None = None) -> Node:
-    """As `open_node`, for a node of a cluster: it has no data directory, only the log in NATS and the object store."""
+    """Open a node of a cluster, which has no data directory, only the log in NATS and the object store."""
     store, clock = open_store(settings.lake_url), clock or Clock()
     identity = NodeId(name, secrets.token_hex(8))
     level = min(settings.level_max or LEVEL, LEVEL)
@@ -93,7 +93,7 @@ def _node(settings: Settings, parts: ShardParts, store: Store | None = None, clo
 
 
 def node_name(folder: Path | None = None) -> str:
-    """A name that no other process of this user on this machine has for as long as this process lives."""
+    """Return a name that no other process of this user on this machine uses while this process lives."""
     host = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().lower()).strip("-")[:HOST_CHARACTERS_MAX] or "node"
     folder = folder or Path(tempfile.gettempdir()) / f"headwater-nodes-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -38,11 +38,11 @@ ANSWER_SECONDS_MAX = 60.0
 COMPLETION_SECONDS_MAX = 1.0
 COMPLETED_NAMES_MAX = 100
 RETRY_SECONDS = 1.0
-"""Long enough for a server that is starting, short enough for a person who mistyped a URL."""
+"""Long enough for a server that is starting, short enough for a mistyped URL."""
 
 
 class Server:
-    """A server by its URL, or a cluster by those of its nodes. A path is that of the streams, on any server."""
+    """A server, or the nodes of a cluster. A path in the URL is that of the streams, on any server."""
 
     def __init__(self, destination: Destination, retry_seconds: float = RETRY_SECONDS) -> None:
         self.destination, self.url = destination, destination.url
@@ -81,7 +81,7 @@ class Server:
         return self.client.bucket(name)
 
     def read(self, url: str, params: dict[str, str]) -> Response:
-        """Send a GET for which the client library has no method; a refusal is raised as the library would."""
+        """Send a GET that the client library has no method for; raise refusals as the library does."""
         return self._carrier.run(ask(Request("GET", url, params=params), self._retry)).response
 
     @contextmanager
@@ -125,7 +125,7 @@ def retry_policy(seconds: float) -> RetryPolicy:
 
 
 def as_flat(offset: str | None) -> str | None:
-    """Write an offset of any surface in the form of the flat one, so that all commands print offsets alike.
+    """Convert an offset of any surface to the flat form, so that all commands print offsets alike.
 
     >>> as_flat("of-another-server"), as_flat(as_flat("00000000000000000042")) == as_flat("00000000000000000042")
     ('of-another-server', True)
@@ -135,7 +135,7 @@ def as_flat(offset: str | None) -> str | None:
 
 
 def check_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
-    """Return the URL of a server, or those of a cluster with commas between them, if any is given."""
+    """Validate the URL of a server, or the comma-separated URLs of a cluster."""
     if url is not None and (problem := problem_of(url)):
         raise click.BadParameter(f"{problem}.")
     return url
@@ -195,7 +195,7 @@ RETRY = click.option(
 
 
 def complete_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the streams whose names begin like this; none after a failure: an error would disturb the typing."""
+    """Complete the name of a stream; return nothing after a failure, because an error would disturb the typing."""
     given = context.params
     bucket, slash, prefix = incomplete.partition("/")
     if not slash:
@@ -225,7 +225,7 @@ NAME = click.argument("name", shell_complete=complete_name)
 
 
 def destined(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the server that the user means, as `destination`."""
+    """Pass the server that the user chose to a command, as `destination`."""
 
     @URL
     @CONTEXT
@@ -241,12 +241,12 @@ def destined(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the server that it talks to; any failed request ends it with one sentence."""
+    """Connect a command to its server; a failed request ends the command with one sentence."""
     return RETRY(connected_once(command))
 
 
 def connected_once(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that has no use for retries."""
+    """Connect a command that does not retry."""
 
     @destined
     @wraps(command)

@@ -1,4 +1,4 @@
-"""Failures as one sentence that says what to do next, or as one JSON object for a program."""
+"""Failures: one sentence that says what to do next, or one JSON object for a program."""
 
 import json
 import re
@@ -48,7 +48,7 @@ _CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify faile
 
 
 def fail(detail: str, code: str = "failed", status: int | None = None) -> NoReturn:
-    """End with exit code 1 and the reason."""
+    """Print the reason and exit with code 1."""
     context = click.get_current_context(silent=True)
     report(detail, code, status, as_json=context is not None and bool(context.params.get("as_json")))
     sys.exit(1)
@@ -63,7 +63,7 @@ def report(detail: str, code: str, status: int | None, *, as_json: bool) -> None
 
 
 def fail_request(error: ClientError, url: str, name: str) -> NoReturn:
-    """End because of a request that failed."""
+    """Exit because a request failed."""
     if isinstance(error, RequestRefused):
         fail(sentence(error, url, name), code_of(error), error.status)
     code = {ProtocolViolation: "protocol_violation", OutcomeUnknown: "outcome_unknown"}.get(type(error))
@@ -156,7 +156,7 @@ def _refused(error: RequestRefused, url: str, name: str) -> str:
 
 
 def _not_allowed(error: RequestRefused, url: str, detail: str) -> str:
-    """Say what to do about rules of access: who may do what, how much, and under which host name."""
+    """Explain a refusal by access rules: missing rights, exceeded limits, or an unknown host name."""
     match error:
         case Unauthorized(code="producer_forbidden") | Forbidden():
             return f"{url} does not allow this: {detail}; ask its operator for the right, or use another token."

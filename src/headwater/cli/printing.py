@@ -19,7 +19,7 @@ from headwater.protocol.limits import LISTING_MAX
 T = TypeVar("T")
 
 BLOCK_ROWS = 1_000
-"""How many rows are aligned with each other; all of them may not fit into memory."""
+"""Rows are aligned in blocks of this many, because all of them may not fit into memory."""
 GAP = "  "
 REDRAW_SECONDS = 0.2
 BAR_CHARACTERS = 24
@@ -121,12 +121,12 @@ def json_list(values: Iterable[object]) -> None:
 
 
 def page_of(limit: int | None) -> int | None:
-    """How many entries of a listing to ask for at once: no more than are wanted, nor than a page has."""
+    """Return the page size for a listing: at most the limit, and at most the largest page."""
     return None if limit is None else min(limit, LISTING_MAX)
 
 
 def printable(name: str) -> str:
-    """A name as one line, without control characters."""
+    """Return a name without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
@@ -212,7 +212,7 @@ class Progress:
         self._redraw_at = 0.0
 
     def show(self, text: str) -> None:
-        """Show a text, for work whose end is not known."""
+        """Show a text, for work of unknown length."""
         self._draw(text, now=False)
 
     def update(self, done: int, total: int, remark: str = "") -> None:

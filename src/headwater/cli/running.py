@@ -48,11 +48,11 @@ LIMITS = ("hot_bytes_max", "flush_bytes_max", "page_bytes")
 """The settings that the start line reports, beside limits that the system may have lowered."""
 
 FAILURES = (DirectoryInUse, JournalDamaged, LogRefused, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError)
-"""Why a server cannot start, through no mistake of ours."""
+"""Reasons why a server cannot start that are not bugs of ours."""
 
 READY_CHECK_SECONDS = 0.02
 REPORT_SECONDS = 2.0
-"""After how long the log says why a node that has started is not ready."""
+"""How long a started node may be unready before the log says why."""
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 class Listening(NamedTuple):
-    """Where a server listens, and what the system made of its limits."""
+    """The addresses of a server, and its limits as the system allows them."""
 
     url: str
     ops_url: str | None
@@ -83,11 +83,11 @@ async def _at_once() -> None:
 
 
 class Part(NamedTuple):
-    """What a process does differently if it is one of several that serve together."""
+    """How one of several processes of a server differs from a process that serves alone."""
 
     open_node: Callable[[Settings], Node] = open_node
     listens_early: bool = True
-    """Whether to listen, and answer 503, before the process can serve: not if others can."""
+    """Whether to listen, and answer 503, before the process can serve; not if other processes can."""
     may_listen: Callable[[], Awaitable[None]] = _at_once
     """Awaited before a process that can serve listens, if it did not listen early."""
     siblings: Siblings | None = None
@@ -95,14 +95,14 @@ class Part(NamedTuple):
     ready: Callable[[Server, Listening, float], None] = _alone
     """Called when the process serves."""
     ending: Callable[[Callable[[], None]], None] = lambda end: None
-    """Is given what to call to end the process early, beside a signal."""
+    """Called with a function that stops the process early, as a signal does."""
 
 
 ALONE = Part()
 
 
 def make_guard(settings: Settings) -> Guard | None:
-    """The guard that decides by the access file, if there is one."""
+    """Return the guard that applies the access file, if there is one."""
     if settings.mode is not Mode.GUARDED:
         return None
     try:
@@ -112,7 +112,7 @@ def make_guard(settings: Settings) -> Guard | None:
 
 
 def make_audit(settings: Settings) -> Audit | None:
-    """The audit log, if there is one."""
+    """Return the audit log, if there is one."""
     if not (settings.audit or settings.mode is Mode.GUARDED):
         return None
     try:
@@ -122,7 +122,7 @@ def make_audit(settings: Settings) -> Audit | None:
 
 
 def reason_of(error: Exception) -> str:
-    """Why the server cannot start, as one sentence."""
+    """Return one sentence that says why the server cannot start."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"The server cannot use {error.filename} ({error.strerror}); check --data and --lake."
     return f"{str(error).rstrip('.')}."
@@ -135,7 +135,7 @@ async def run(settings: Settings, guard: Guard | None = None, audit: Audit | Non
     stopping: asyncio.Future[str] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stopping, number.name)
-    part.ending(lambda: _stop(stopping, "the end of the supervisor"))
+    part.ending(lambda: _stop(stopping, "the supervisor died"))
     server = Server(settings, guard)
     server.context.audit = audit
     loop.add_signal_handler(signal.SIGHUP, server.reload)
@@ -179,7 +179,7 @@ async def _ready(node: Node, stopping: "asyncio.Future[str]") -> None:
 
 
 def _found(settings: Settings, listening: Listening | None) -> Settings:
-    """The settings with the port that was found, if any was to be found."""
+    """Return the settings with the actual port."""
     port = None if listening is None else urlsplit(listening.url).port
     return settings if port is None else msgspec.structs.replace(settings, port=port)
 
@@ -198,14 +198,14 @@ async def _listen(server: Server) -> Listening:
 
 
 def warn(settings: Settings, guard: Guard | None) -> None:
-    """Log what an operator may not have meant."""
+    """Warn about settings that an operator may not have intended."""
     if settings.mode is Mode.OPEN:
         log.warning(
-            "serving without authentication: any client that reaches this server may read, change and delete all"
+            "serving without authentication: any client that can reach this server may read, change and delete all streams"
         )
     if guard is not None:
         if not (settings.tls_cert or is_loopback(settings.host)):
-            log.warning("serving without TLS: credentials can be read on the way, unless a proxy in front has TLS")
+            log.warning("serving without TLS: credentials are sent unencrypted, unless a proxy terminates TLS")
         anonymous = guard.policy.anonymous
         writing = [action.word for action in CHANGING if anonymous.may_some(action)]
         if writing:
@@ -213,7 +213,7 @@ def warn(settings: Settings, guard: Guard | None) -> None:
 
 
 def cannot_listen(address: str, flag: str, error: OSError) -> OSError:
-    """Why a listener cannot be opened, as one sentence."""
+    """Return an error that says in one sentence why a listener cannot be opened."""
     # For a number of the system, the loop's own text repeats the address; for a failed name lookup it is the reason.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
     in_use = error.errno == errno.EADDRINUSE

@@ -8,7 +8,7 @@ from headwater.protocol.remembering import remembered
 
 DEFAULT_BUCKET = "_default"
 LEDGER_BUCKET = "_sink"
-"""Where writers that retry whole batches keep their ledgers, which are no data of anybody's."""
+"""The bucket for the ledgers of writers that retry whole batches; it holds no user data."""
 RESERVED_SEGMENT = "__ds"
 """The first path segment that the base protocol reserves."""
 

@@ -56,7 +56,7 @@ class Setting(NamedTuple):
 
     @property
     def expects(self) -> str:
-        """What the setting takes, as the end of a sentence.
+        """The values that the setting accepts, as the end of a sentence.
 
         >>> SETTINGS["port"].expects, SETTINGS["retention"].expects
         ('a whole number from 0 to 65535', 'snapshot or explicit')

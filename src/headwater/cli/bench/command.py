@@ -32,12 +32,12 @@ def bench() -> None:
 
 
 def number(flag: str, most: int, default: int, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make an option for a number from 1 on."""
+    """Make an option for a positive whole number."""
     return click.option(flag, type=click.IntRange(1, most), default=default, show_default=True, help=help)
 
 
 def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
-    """Make a measuring command of a function that returns the work to measure."""
+    """Turn a function that returns a workload into a command that measures it."""
 
     def decorate(command: Callable[..., Work]) -> Callable[..., None]:
         @click.option(

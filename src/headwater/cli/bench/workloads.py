@@ -73,7 +73,7 @@ class Result:
     """How much of a core the busiest process of the generator used."""
 
     def generated(self, processes: int, busy_share: float) -> None:
-        """Note what sent the load."""
+        """Record what sent the load."""
         self.generator = "one Python process (epoll)" if processes == 1 else f"{processes} Python processes (epoll)"
         self.generator_cpu = round(busy_share, 3)
 
@@ -130,7 +130,7 @@ class Bench:
         return Job(self.target, list(sources), wanted, rate, fails_fast=True, answer_seconds_max=ANSWER_SECONDS_MAX)
 
     def run(self, jobs: list[Job], noun: str) -> Load:
-        """Send the load, and show how far it is."""
+        """Send the load, and show the progress."""
         began = time.monotonic()
 
         def report(done: int) -> None:
@@ -245,7 +245,7 @@ def replay(bench: Bench, result: Result, clients: int, message_count: int) -> No
 
 
 def _pages(target: Target, name: str, stream: Stream) -> Iterator[Page]:
-    """Read a stream page by page; each page is a request whose response must always be the same."""
+    """Read a stream page by page; every repeated request must return the same page."""
     offset = "-1"
     while True:
         chunk = stream.page(offset)

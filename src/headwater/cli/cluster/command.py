@@ -1,4 +1,4 @@
-"""`headwater cluster`: look at a cluster, wait for it, take a node out, and compare replicas."""
+"""`headwater cluster`: inspect a cluster, wait for it, drain a node, and compare replicas."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from headwater.client import Admin, ClientError, RetryPolicy, ServerUnavailable,
 
 ANSWER_SECONDS = 5.0
 SILENT_SECONDS = 2.0
-"""A member that was not heard for so long counts as silent."""
+"""A member that was not heard from for this long counts as silent."""
 POLL_SECONDS = 0.2
 DRAIN_SECONDS = 30.0
 RIGHT = (False, False, True, True, True, False)
@@ -30,18 +30,18 @@ NOT_IMPLEMENTED = "not_implemented"
 
 
 def sees(server: Server) -> dict[str, Any]:
-    """The cluster as the node at the server's URL sees it."""
+    """Return the view of the cluster that the node at the server's URL has."""
     with server.admin() as admin:
         return admin.cluster()
 
 
 def addresses(view: dict[str, Any]) -> dict[str, str]:
-    """The members' URLs by their names."""
+    """Return the members' URLs by their names."""
     return {member["name"]: member["address"] for member in view["members"]}
 
 
 def silent(view: dict[str, Any]) -> list[str]:
-    """The members that are not heard."""
+    """Return the members that have not been heard from lately."""
     return [
         member["name"]
         for member in view["members"]
@@ -50,7 +50,7 @@ def silent(view: dict[str, Any]) -> list[str]:
 
 
 def ask_node(server: Server, address: str, timeout_seconds: float = ANSWER_SECONDS) -> Admin:
-    """One node, with the credential that is used for all."""
+    """Return a client for one node, with the same credential for all."""
     return Admin(
         address,
         headers=server.destination.headers,
@@ -78,14 +78,14 @@ class ClusterVerbs(Verbs):
 
 @click.group(cls=ClusterVerbs)
 def cluster() -> None:
-    """Operate a cluster. Exit codes: 0 good, 1 not good, 2 wrong usage."""
+    """Operate a cluster. Exit codes: 0 healthy, 1 not healthy, 2 wrong usage."""
 
 
 @cluster.verb("headwater cluster status", "headwater cluster status --json | jq .keeper")
 @JSON
 @connected
 def status(server: Server, as_json: bool) -> None:
-    """Show the members, who does the chores, and how NATS is doing; exit 1 if anything is wrong."""
+    """Show the members, the node that does the background work, and the state of NATS; exit 1 on problems."""
     view = sees(server)
     problems = problems_of(view)
     if as_json:
@@ -99,16 +99,16 @@ def status(server: Server, as_json: bool) -> None:
 
 
 def problems_of(view: dict[str, Any]) -> list[str]:
-    """What is wrong with a cluster, as one sentence each."""
+    """Return one sentence for each problem of a cluster."""
     problems = [str(view[name]) for name in ("outage", "shortage") if view.get(name) is not None]
     if view["keeper"] is None:
-        problems.append("No node does the chores.")
+        problems.append("No node does the background work.")
     problems += [f"Member {name} is silent." for name in silent(view)]
     return problems
 
 
 def _standing(view: dict[str, Any]) -> str:
-    """What a node does: a member that is cut off from the log does not serve."""
+    """Return what a node does; a member that is cut off from the log does not serve."""
     return "not serving" if view["standing"] == "serving" and view["outage"] is not None else str(view["standing"])
 
 
@@ -117,7 +117,7 @@ def _print(view: dict[str, Any]) -> None:
     rows = [
         ("node", f"{view['node']} ({_standing(view)})"),
         ("log", f"{view['log_id']} at message {view['applied']:,} of {view['known']:,}"),
-        ("chores", view["keeper"] or "no node"),
+        ("background work", view["keeper"] or "no node"),
         ("level", str(view["level"])),
         ("NATS leader", view["leader"] or "none known"),
         ("replica lag", "unknown" if view["replica_lag"] is None else f"{view['replica_lag']:,} messages"),
@@ -146,7 +146,7 @@ def _print(view: dict[str, Any]) -> None:
 @JSON
 @connected
 def wait_ready(server: Server, nodes: int, timeout: float, as_json: bool) -> None:
-    """Wait until so many members serve, all are heard, and one does the chores; exit 1 if that takes too long."""
+    """Wait until enough members serve, all respond, and one does the background work; exit 1 after the timeout."""
     problems: list[str] = []
     members = 0
 
@@ -182,7 +182,7 @@ def _missing(missing: int, nodes: int) -> str:
 @JSON
 @connected
 def drain(server: Server, node: str, as_json: bool) -> None:
-    """Have NODE finish its requests, leave the members and end."""
+    """Let NODE finish its requests, leave the cluster and stop."""
     members = addresses(sees(server))
     if node not in members:
         fail(f"{node} is not a member; the members are {', '.join(sorted(members)) or 'none'}.", "not_a_member")
@@ -235,7 +235,7 @@ def verify(server: Server, timeout: float, as_json: bool) -> None:
 
 
 def _digests(server: Server, timeout: float) -> dict[str, str | None]:
-    """The hash of each member at a new checkpoint; None for one that does not answer."""
+    """Return the hash of each member at a new checkpoint; None for a member that does not answer."""
     with server.admin() as admin:
         view = admin.cluster()
         members = addresses(view)
@@ -258,7 +258,7 @@ def _digests(server: Server, timeout: float) -> dict[str, str | None]:
 
 
 def compared_at(view: dict[str, Any]) -> str | None:
-    """The checkpoint at which a node that does not serve has found another to differ: it makes no new one."""
+    """Return the checkpoint at which a node found a difference and stopped serving; it makes no new ones."""
     latest = view["checkpoint"]
     return str(latest["id"]) if latest is not None and latest["id"] in str(view["outage"]) else None
 

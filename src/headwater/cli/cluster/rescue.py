@@ -26,7 +26,7 @@ IMAGE_SECONDS_MAX = 600.0
     "headwater cluster rescue --url http://n1:4437,http://n2:4437 --cluster nats://a:4222",
     "headwater cluster rescue --lake s3://bucket/prefix --cluster nats://a:4222 --yes",
 )
-@click.option("--cluster", "nats", required=True, help="Comma-separated NATS servers that are to hold the log.")
+@click.option("--cluster", "nats", required=True, help="Comma-separated NATS servers to hold the log.")
 @click.option("--cluster-name", default="", help="Prefix of the cluster's stream in NATS.")
 @click.option(
     "--cluster-log-bytes",
@@ -36,8 +36,8 @@ IMAGE_SECONDS_MAX = 600.0
     callback=as_bytes(64 * MIB, 2**62),
     help="Size of the log in NATS.",
 )
-@click.option("--lake", default="", help="Continue from this object store alone, because no node runs any more.")
-@click.option("--yes", is_flag=True, help="Accept the loss that is reported, without a question.")
+@click.option("--lake", default="", help="Continue from this object store alone, when no node is running.")
+@click.option("--yes", is_flag=True, help="Accept the reported loss without confirmation.")
 @JSON
 @connected
 def rescue(
@@ -99,7 +99,7 @@ def _from_nodes(server: Server, place: Place, log_bytes: int, yes: bool) -> dict
 
 
 def _ask_all(server: Server) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """What every known node says, and those that do not answer: the given ones, and the members that they name."""
+    """Ask the given nodes and the members that they name; return their views, and the URLs that do not answer."""
     views: dict[str, dict[str, Any]] = {}
     silent: list[str] = []
     left = list(split_urls(server.url))

@@ -1,10 +1,10 @@
-"""Which server a command talks to, and with which token.
+"""Choose the server that a command talks to, and the token.
 
     server   --url, HEADWATER_URL, --context, HEADWATER_CONTEXT, the current context, this machine
     token    --header 'Authorization: ...' or a password in the URL, --token-file, HEADWATER_TOKEN,
              HEADWATER_TOKEN_FILE, the context's if the server is the context's, STREAM_AUTH (the whole header)
 
-The first that is given counts. A context's token is never sent to another server than the context's. A server may be a
+The first one given counts. A context's token is never sent to another server than the context's. A server may be a
 cluster: several URLs with commas between them, which have one token.
 """
 
@@ -43,13 +43,13 @@ class Destination:
         return self.token if path is None else lambda: read_token(path)
 
     def request_headers(self) -> dict[str, str]:
-        """All headers of a request that is sent now."""
+        """Return the headers to send now, with a token that is read now."""
         token = self.token if self.token_file is None else read_token(self.token_file)
         return self.headers if token is None else {**self.headers, AUTHORIZATION.name: bearer(token)}
 
     @property
     def verification(self) -> ssl.SSLContext | bool:
-        """Whose certificates to trust."""
+        """The certificates to trust."""
         if self.tls_ca is None or not self.url.startswith("https://"):
             return True
         try:
@@ -67,7 +67,7 @@ def choose(
     headers: dict[str, str],
     environment: Mapping[str, str] = os.environ,
 ) -> Destination:
-    """Choose by what the command line says (`url` and `context_name` also by their variables), or UsageError."""
+    """Return the server to use, or UsageError; `url` and `context_name` include their environment variables."""
     context = _context(context_name, environment)
     if url is None:
         chosen = DEFAULT_URL if context is None else context.url

@@ -35,15 +35,19 @@ TOKEN_BYTES_MAX = 64 * 1024
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help="Remember where the token is, not the token: it is read for each request.",
+    help="Store the path of this file, not the token; the file is read for each request.",
 )
-@click.option("--tls-ca", type=click.Path(path_type=Path), help="Certificates to trust, if the server's is your own.")
+@click.option(
+    "--tls-ca",
+    type=click.Path(path_type=Path),
+    help="Certificates to trust, for a server with a private certificate authority.",
+)
 @JSON
 def login(url: str, name: str | None, token_file: Path | None, tls_ca: Path | None, as_json: bool) -> None:
     """Check a token and keep it for the server at URL.
 
-    URL may be several, of the nodes of one cluster, with commas between them. The token is asked for without showing
-    it, or read from standard input. It is kept in a file that only you can read, and sent to this server only.
+    For a cluster, give the URLs of its nodes, separated by commas. The command prompts for the token, or reads it
+    from standard input. It keeps the token in a file that only you can read, and sends it to this server only.
     """
     _check(url, name)
     chosen = name or default_name(url)
@@ -57,7 +61,7 @@ def login(url: str, name: str | None, token_file: Path | None, tls_ca: Path | No
         read_token(file)
     who = _whoami(destination)
     if urlsplit(url).scheme == "http" and not all(map(is_local, urls)):
-        note(f"Anybody on the way to {url} can read the token; use https:// if you can.")
+        note(f"The token is sent to {url} unencrypted; use https:// if you can.")
     contexts.context[chosen] = Context(destination.url, token, None if file is None else str(file), ca)
     contexts.current = chosen
     save_contexts(contexts_path(), contexts)
@@ -86,7 +90,7 @@ def _ask() -> str:
 
 
 def _whoami(destination: Destination) -> dict[str, Any] | None:
-    """Ask the server whom it takes the token for; None if it cannot say. A token that it refuses ends the command."""
+    """Ask the server to identify the token; None if it cannot. A refused token ends the command."""
     url = destination.url
     try:
         with (
@@ -108,9 +112,9 @@ def _report(name: str, url: str, who: dict[str, Any] | None, as_json: bool) -> N
         known = {key: (who or {}).get(key) for key in ("name", "kind", "mode")}
         click.echo(json.dumps({"context": name, "url": url, "checked": who is not None, **known}))
     if who is None:
-        note(f"{url} cannot say whose token it is, so the token is kept without a check.")
+        note(f"{url} cannot identify the token, so it was stored without a check.")
     elif who.get("mode") in ("local", "open"):
-        note(f"{url} does not ask for tokens; yours was stored, but not checked.")
+        note(f"{url} does not require tokens; yours was stored without a check.")
     if not as_json:
         identity = "" if who is None or who.get("mode") != "guarded" else f" as {who.get('name')}"
         say(f"Logged in to {url}{identity}; commands now use context {name}.")
@@ -128,7 +132,7 @@ def default_name(url: str) -> str:
 
 
 def is_local(url: str) -> bool:
-    """Return whether a URL is that of this machine.
+    """Return whether a URL points to this machine.
 
     >>> [is_local(url) for url in ("http://localhost:1", "http://127.0.0.2", "http://[::1]", "http://localhost.evil")]
     [True, True, True, False]

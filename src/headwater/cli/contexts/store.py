@@ -29,7 +29,7 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 
 
 class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A server, and how to get in."""
+    """A server and its credential."""
 
     url: str
     token: str | None = None
@@ -40,7 +40,7 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return f"Context({self.url!r})"
 
     def is_for(self, url: str) -> bool:
-        """Whether a URL is that of this server or of its nodes, so that the token may be sent there.
+        """Whether a URL belongs to this server or its nodes, so that the token may be sent there.
 
         >>> context = Context("https://h/v1/stream")
         >>> [context.is_for(url) for url in ("https://H:443", "https://h/v1/stream", "http://h", "https://h/other")]
@@ -59,7 +59,7 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the file is.
+    """Return the path of the file.
 
     >>> str(contexts_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
     '/home/ada/.config/headwater/contexts.toml'
@@ -89,7 +89,7 @@ def load_contexts(path: Path) -> Contexts:
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:
-    """Replace the file at once: a command that reads it meanwhile finds the old one or the new one."""
+    """Replace the file atomically, so that a concurrent command reads the old file or the new one."""
     try:
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         path.parent.chmod(FOLDER_MODE)
@@ -111,7 +111,7 @@ def save_contexts(path: Path, contexts: Contexts) -> None:
 
 
 def problem_of(url: str) -> str | None:
-    """Return why this is not the URL of a server, or those of a cluster; None if it is.
+    """Return what is wrong with the URL of a server, or the URLs of a cluster; None if nothing is.
 
     >>> [problem_of(url) for url in ("http://127.0.0.1:4437", "https://h/v1/stream", "http://a,http://b")]
     [None, None, None]

@@ -47,7 +47,7 @@ CLOCK_BEFORE_US = 1_735_689_600_000_000
 SKEW_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 10.0
 CODE_BYTES = 128 * 1024**2
-"""What a process takes before it has any data."""
+"""Memory of a process without any data."""
 IMAGE_FACTOR = 4
 """How much more metadata takes in memory than in an image."""
 CGROUP = Path("/sys/fs/cgroup/memory.max")
@@ -116,7 +116,7 @@ def open_files() -> Finding:
 
 
 def memory(workers: int, data: Path | None) -> Finding:
-    """Compare what the processes may take with what there is; metadata is judged by the newest image."""
+    """Compare the memory that the processes may use with what is available; the newest image estimates metadata."""
     settings = Settings()
     buffers = settings.hot_bytes_max + settings.receiving_bytes_max + settings.sending_bytes_max + QUEUE_BYTES_MAX
     metadata = IMAGE_FACTOR * _newest_image_bytes(data)
@@ -129,7 +129,7 @@ def memory(workers: int, data: Path | None) -> Finding:
 
 
 def cores(workers: int) -> Finding:
-    """A worker without a core of its own gains nothing."""
+    """Check that every worker has a core; more workers than cores gain nothing."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     detail = f"{there} for {workers} workers and a sequencer"
     if workers > there:
@@ -142,7 +142,7 @@ def _processes(workers: int) -> str:
 
 
 def _memory_bytes() -> int:
-    """The memory of this machine, or of the container."""
+    """Return the memory of this machine, or of the container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(machine, int(CGROUP.read_text()))
@@ -202,7 +202,7 @@ def port(host: str, number: int, answered: bool) -> Finding:
 
 
 def directory(data: Path) -> Iterator[Finding]:
-    """Check the place of the journal: permissions, free space, how fast it syncs."""
+    """Check the directory of the journal: permissions, free space, and the speed of syncs."""
     place = data
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -222,7 +222,7 @@ def _user() -> str:
 
 
 def _holder(data: Path) -> str | None:
-    """Return which process uses the directory, if one does; the lock is tested, not taken over."""
+    """Return the process that uses the directory, if any; the lock is tested, not taken."""
     try:
         with open(data / "lock", "rb") as file:
             try:
@@ -312,7 +312,7 @@ class Contact(NamedTuple):
 
 
 def server(url: str, headers: dict[str, str], expected: bool, *, verify: ssl.SSLContext | bool = True) -> Contact:
-    """Check whether a server is ready; that none answers is a problem only if a URL was given."""
+    """Check whether a server is ready; a missing server is a problem only if a URL was given."""
     start = "start it with `headwater serve`, or correct --url"
     try:
         response = httpx2.get(f"{url}/readyz", headers=headers, timeout=ANSWER_SECONDS_MAX, verify=verify)
@@ -335,7 +335,7 @@ def server(url: str, headers: dict[str, str], expected: bool, *, verify: ssl.SSL
 
 
 def nats_servers(urls: str, monitors: str | None) -> Iterator[Finding]:
-    """Check that each NATS server can be used, that it syncs each message, and that one of them may be lost."""
+    """Check that each NATS server is usable and syncs each message, and that the cluster survives the loss of one."""
     servers = [url.strip() for url in urls.split(",")]
     monitor_urls = monitors.split(",") if monitors else [monitor_url(url) for url in servers]
     clustered = False
@@ -359,7 +359,7 @@ def nats_servers(urls: str, monitors: str | None) -> Iterator[Finding]:
         yield Finding("nats cluster", "ok", f"{len(servers)} servers")
     else:
         detail = f"{len(servers)} of at least {SERVERS_ENOUGH} servers that form a cluster"
-        yield Finding("nats cluster", "warning", detail, "run three NATS servers, so that one may be lost")
+        yield Finding("nats cluster", "warning", detail, "run three NATS servers to survive the loss of one")
 
 
 def _nats_sync(url: str) -> Finding:
@@ -372,6 +372,6 @@ def _nats_sync(url: str) -> Finding:
 
 
 def _parted(check: str, verdict: Verdict, sentence: object) -> Finding:
-    """A finding whose sentence ends with the advice."""
+    """Return a finding for a sentence that ends with the advice."""
     detail, _, advice = str(sentence).rstrip(".").rpartition("; ")
     return Finding(check, verdict, detail, advice)

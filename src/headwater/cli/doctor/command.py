@@ -1,4 +1,4 @@
-"""`headwater doctor`: find what keeps a server from running well here, and how to fix it."""
+"""`headwater doctor`: find problems with this machine or a server, and say how to fix them."""
 
 import sys
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @verb("headwater doctor --data /var/lib/headwater", "headwater doctor --lake s3://history/headwater --json")
 @click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server; it need not exist yet.")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
-@click.option("--workers", type=click.IntRange(1), default=1, help="How many processes are to serve.")
+@click.option("--workers", type=click.IntRange(1), default=1, help="Number of worker processes to plan for.")
 @click.option("--tls-cert", envvar=SETTINGS["tls_cert"].variable, help="Certificate chain of a server.")
 @click.option("--tls-key", envvar=SETTINGS["tls_key"].variable, help="Private key of the certificate.")
 @click.option("--hosts", envvar=SETTINGS["hosts"].variable, default="", help="Names under which clients call a server.")

@@ -50,8 +50,8 @@ def _anonymous(policy: Policy) -> Finding:
     allowed = [action.word for action in CHANGING if policy.anonymous.may_some(action)]
     if allowed:
         fix = "remove these grants from [anonymous] unless every client that can reach the server may do that"
-        return Finding("strangers", "warning", f"they may {', '.join(allowed)} without a credential", fix)
-    return Finding("strangers", "ok", "they may change nothing")
+        return Finding("anonymous", "warning", f"clients may {', '.join(allowed)} without a credential", fix)
+    return Finding("anonymous", "ok", "clients without a credential may change nothing")
 
 
 def _ending(policy: Policy) -> Iterator[Finding]:
@@ -102,12 +102,12 @@ def _validity(context: ssl.SSLContext, own: bytes) -> Finding:
     if not names:
         return Finding("certificate", "warning", detail, "clients compare alternative names only: have some added")
     if days < DAYS_ENOUGH:
-        return Finding("certificate", "warning", detail, "renew it; the server takes the new files by itself")
+        return Finding("certificate", "warning", detail, "renew it; the server loads new files automatically")
     return Finding("certificate", "ok", detail)
 
 
 def _called(hosts: str, public_url: str) -> list[str]:
-    """The names by which clients call a server.
+    """Return the names by which clients call a server.
 
     >>> _called("streams.example, *", "https://[::1]:4437")
     ['streams.example', '::1']
@@ -147,7 +147,12 @@ def _certificate_chain(context: ssl.SSLContext, chain: list[bytes]) -> Finding:
         _verified(context, public)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code == SELF_SIGNED:
-            return Finding("chain", "warning", "the certificate is self-signed", "clients have to trust it by itself")
+            return Finding(
+                "chain",
+                "warning",
+                "the certificate is self-signed",
+                "add it to the trusted certificates of every client",
+            )
         if len(chain) == 1:
             fix = "add those between it and its authority to the file, unless clients know that authority"
             return Finding("chain", "warning", f"{size}, and this machine does not know its authority", fix)
@@ -170,7 +175,7 @@ def _key_file(key: Path) -> Finding:
 
 
 def _trusting(authority: bytes) -> ssl.SSLContext:
-    """A client that believes this certificate, whether it is an authority or not."""
+    """Return a client context that trusts this certificate, whether or not it is an authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -179,7 +184,7 @@ def _trusting(authority: bytes) -> ssl.SSLContext:
 
 
 def _verified(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None) -> dict[str, Any]:
-    """The server's certificate as a client verifies it that calls it by this name, or `SSLCertVerificationError`."""
+    """Return the certificate that a client accepts from the server of this name, or `SSLCertVerificationError`."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = client.wrap_bio(down, up, server_hostname=name), server.wrap_bio(up, down, server_side=True)
     for turn in range(_TURNS_MAX):

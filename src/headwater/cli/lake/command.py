@@ -38,7 +38,7 @@ lake.add_command(sql)
 
 
 def verb(*lines: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command, with examples, on a lake that is named by its URL or by the data directory of its server."""
+    """Make a command, with examples, that finds its lake by a URL or by the data directory of a server."""
 
     def decorate(command: Callable[..., None]) -> click.Command:
         @wraps(command)

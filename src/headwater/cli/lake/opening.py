@@ -21,9 +21,9 @@ from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 NEXT_STEP = "run `headwater lake verify` to see what else is wrong"
-REPLACED = "the server may have replaced it meanwhile, so try again, with --server if it takes long"
+REPLACED = "the server may have replaced it since, so try again, with --server for a long command"
 LEASE_SECONDS = 600
-"""How long a command that was killed delays deletions."""
+"""How long the lease of a killed command delays deletions."""
 RENEW_SECONDS = 60.0
 RETRY_SECONDS = 10.0
 
@@ -126,11 +126,11 @@ def _renew(admin: Admin, lease: str, ended: threading.Event, pause_seconds: floa
         try:
             admin.lease(lease, LEASE_SECONDS, renew=True)
         except ClientError as error:
-            note(f"The lease could not be renewed, so the server may delete what this command reads: {error}")
+            note(f"The lease could not be renewed, so the server may delete objects that this command reads: {error}")
 
 
 def _give_back(admin: Admin, lease: str) -> None:
     try:
         admin.forget_consumer(lease)
     except ClientError as error:
-        note(f"The lease could not be given back; it ends by itself in {LEASE_SECONDS} seconds: {error}")
+        note(f"The lease could not be released; it expires in {LEASE_SECONDS} seconds: {error}")

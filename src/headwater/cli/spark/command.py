@@ -34,7 +34,7 @@ INTERVAL_SECONDS = 30.0
 
 
 class Jobs(Verbs):
-    """A group whose verbs the help lists in the order in which they are written here."""
+    """A group that lists its verbs in the order of their definitions."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -113,7 +113,7 @@ def _export(spark: "SparkSession", config: "ExportConfig") -> "Report":
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; without the block they would end the process at once."""
+    """Yield an event that SIGTERM and Ctrl-C set; outside of the block they end the process at once."""
     stop = threading.Event()
     before = [(one, signal.signal(one, lambda *_: stop.set())) for one in (signal.SIGTERM, signal.SIGINT)]
     try:
@@ -143,8 +143,8 @@ def compact(
 ) -> Job[Any]:
     """Merge small segments of the lake and drop dead rows.
 
-    The server stays online and does the same by itself, a little at a time. Use this job for a lake that has fallen
-    behind, or to move the work to a cluster.
+    The server stays online. It compacts the lake continuously, too; use this job for a lake that has fallen behind, or
+    to move the work to a cluster.
     """
     from headwater.lake.compaction.planning import REWRITE_LIMITS  # noqa: PLC0415
     from headwater.spark.jobs.compact import CompactConfig, prepare, run  # noqa: PLC0415

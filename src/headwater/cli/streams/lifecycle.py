@@ -22,7 +22,7 @@ from headwater.protocol.names import DEFAULT_BUCKET
 PURGE_ANSWER_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.1
 STAGES = ("deleting", "rewriting", "dropping")
-BACKUPS = "Backups, exports and copies that readers have made are not touched."
+BACKUPS = "Backups, exports and copies that clients made are not touched."
 
 
 @verb(
@@ -113,7 +113,7 @@ def _body(data: str) -> bytes:
 @JSON
 @connected
 def close(server: Server, name: str, as_json: bool) -> None:
-    """Close a stream, so that nothing can be appended any more."""
+    """Close a stream, so that it accepts no more appends."""
     done = server.stream(name).close_stream()
     answer(
         as_json,
@@ -189,16 +189,16 @@ def _delete(server: Server, name: str, as_json: bool) -> bool:
 @verb("headwater purge demo/log --yes", "headwater purge --prefix team/2025- --with-forks")
 @click.argument("name", required=False, shell_complete=complete_name)
 @click.option("--prefix", help="Purge all streams whose names begin with this: bucket/, or bucket/beginning.")
-@click.option("--with-forks", is_flag=True, help="Purge the forks of these streams, too, which inherit their rows.")
+@click.option("--with-forks", is_flag=True, help="Also purge forks of these streams, which inherit their rows.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @JSON
 @connected
 def purge(server: Server, *, name: str | None, prefix: str | None, with_forks: bool, yes: bool, as_json: bool) -> None:
     """Remove every byte of streams now.
 
-    They are deleted, and their bytes leave the lake, the log, its images and the snapshots.
-    Earlier snapshots of the lake's tables and all leases end, and so do consumers that have not read the rows yet.
-    A stream that is deleted already is purged by its name, too. Backups are not touched.
+    Deletes the streams and removes their bytes from the lake, the log, its images and the snapshots. Ends earlier
+    snapshots of the lake's tables, all leases, and consumers that have not read the rows yet. NAME may be a stream
+    that was deleted already. Backups are not touched.
     """
     if (name is None) == (prefix is None):
         raise click.UsageError("Either name the stream to purge, or give --prefix.")
@@ -220,14 +220,14 @@ def purge(server: Server, *, name: str | None, prefix: str | None, with_forks: b
         click.echo(json.dumps(facts))
     if ended.stage == "refused":
         raise click.ClickException(
-            "One of the streams was forked meanwhile, so its rows are still needed; repeat this with --with-forks."
+            "One of the streams has a new fork that needs its rows; repeat the command with --with-forks."
         )
     if not as_json:
         say(f"Purged {counted(begun.streams, 'stream')}; nothing of {what} is left in the store. {BACKUPS}")
 
 
 def _whole(name: str) -> str:
-    """A name or a prefix with its bucket, as other commands read them."""
+    """Return a name or prefix with its bucket; the default bucket if it names none."""
     name = name.lstrip("/")
     return name if "/" in name else f"{DEFAULT_BUCKET}/{name}"
 

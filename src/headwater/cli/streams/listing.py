@@ -78,7 +78,7 @@ def ls(server: Server, *, bucket: str, prefix: str | None, everything: bool, lim
 
 
 class NoBucket(Exception):
-    """No stream is in a bucket whose name is possible only below /v1/stream, so the bucket does not exist."""
+    """A bucket whose name is valid only below /v1/stream has no streams, so it does not exist."""
 
 
 def _find(server: Server, bucket: str, prefix: str | None, limit: int | None, *, named: bool) -> Iterator[ListedStream]:

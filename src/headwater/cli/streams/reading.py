@@ -208,10 +208,10 @@ def tail(server: Server, *, name: str, offset: str | None, last: int | None, cou
         info = stream.head()
         with opened("-") as file:
             printer = Printer(file, name, info.is_json, as_json, count)
-            place = Place(info.next_offset if offset in (None, NOW) else str(offset), info.incarnation)
+            place = ResumePoint(info.next_offset if offset in (None, NOW) else str(offset), info.incarnation)
             if last:
                 chunk = _last(server, name, stream, info, last)
-                place = Place(chunk.next_offset, chunk.incarnation or info.incarnation)
+                place = ResumePoint(chunk.next_offset, chunk.incarnation or info.incarnation)
                 if printer.print(chunk) or chunk.closed:
                     return
             _follow(server, name, place, printer)
@@ -220,8 +220,8 @@ def tail(server: Server, *, name: str, offset: str | None, last: int | None, cou
         return
 
 
-class Place(NamedTuple):
-    """Where a reader is: an offset in one incarnation of a stream."""
+class ResumePoint(NamedTuple):
+    """Where to continue reading: an offset in one incarnation of a stream."""
 
     offset: str
     incarnation: str | None
@@ -261,7 +261,7 @@ def first_lines(data: bytes, count: int) -> tuple[bytes, int]:
     return data, count - len(lines) + 1
 
 
-def _follow(server: Server, name: str, place: Place, printer: Printer) -> None:
+def _follow(server: Server, name: str, place: ResumePoint, printer: Printer) -> None:
     """Print what arrives, and resume after failures for as long as the command runs."""
     failures = 0
     while True:
@@ -271,7 +271,7 @@ def _follow(server: Server, name: str, place: Place, printer: Printer) -> None:
                     if failures:
                         note("Connected again.")
                         failures = 0
-                    place = Place(chunk.next_offset, chunk.incarnation or place.incarnation)
+                    place = ResumePoint(chunk.next_offset, chunk.incarnation or place.incarnation)
                     if printer.print(chunk):
                         return
             return

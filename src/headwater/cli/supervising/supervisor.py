@@ -1,13 +1,13 @@
-"""The supervisor: starts the processes of a server, starts anew whatever dies, and ends all of them.
+"""The supervisor: start the processes of a server, restart those that die, and stop all of them.
 
     a child that died                     what happens
     any, by its own fault, before the     the server has not started: all end, and the child's sentence is printed
       first time that all were ready
-    the first, which others depend on     all others end, and all are started anew
-    another                               that one is started anew
+    the first, which others depend on     all others end, and all are restarted
+    another                               it is restarted
     any, after a signal to stop           the rest end, the first one last
 
-A child that dies again and again is started ever more rarely.
+Restarts of a child that keeps dying back off exponentially.
 
 A child is forked, told of the supervisor's end by a closed socket, and reports over another one. The supervisor has one
 thread and no event loop, so a fork is safe, and a child needs no arguments but Python objects.
@@ -31,7 +31,7 @@ import msgspec
 REPORT_BYTES = 1 << 16
 BACKOFF_SECONDS = 0.1
 BACKOFF_SECONDS_MAX = 5.0
-"""How long to wait before a child is started anew; doubled each time, unless it had been well for a while."""
+"""How long to wait before a restart; doubled each time, unless the child ran well for a while."""
 WELL_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,13 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ready: bool = False
     facts: object = None
-    """What a child that is ready has to say of itself."""
+    """What a ready child reports about itself."""
     failed: str = ""
     """Why the child cannot start, as one sentence."""
     misused: bool = False
     """Whether it failed because a setting is wrong."""
     stuck_pid: int = 0
-    """A sibling that no longer works, and should be ended."""
+    """A sibling that is stuck and should be killed."""
 
 
 class Link(NamedTuple):
@@ -78,7 +78,7 @@ class Role(NamedTuple):
     name: str
     kind: str
     run: Callable[[Link], int]
-    """Its whole life, which returns its exit code."""
+    """The child's main function; returns the exit code."""
     is_first: bool = False
     """Whether all others depend on it: it starts before them, ends after them, and they end if it dies."""
 
@@ -136,7 +136,7 @@ class ChildFailed(Exception):
 
 
 class Ready(NamedTuple):
-    """A child that serves: its process, and what it said of itself."""
+    """A child that serves: its process, and what it reported about itself."""
 
     pid: int
     facts: object
@@ -177,7 +177,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> int:
-        """Work until a signal arrives and all children have ended; returns the exit code."""
+        """Run until a signal arrives and all children have ended; return the exit code."""
         woken, waker = socket.socketpair()
         for sock in (woken, waker):
             sock.setblocking(False)
@@ -192,7 +192,7 @@ class Supervisor:
                     key.data()
                 self._turn()
         finally:
-            # On whatever error of ours: no child outlives the supervisor.
+            # No child outlives the supervisor, whatever error ends it.
             self._kill_all()
             signal.set_wakeup_fd(-1)
         if self._failure is not None:
@@ -204,13 +204,13 @@ class Supervisor:
         return self._stop_by < float("inf")
 
     def _patience(self) -> float:
-        """How long nothing is due."""
+        """Return the seconds until something is due."""
         now = time.monotonic()
         due = [life.start_at - now for life in self._lives if self._may_start(life)]
         return max(0.0, min([*due, self._stop_by - now, 60.0]))
 
     def _may_start(self, life: _Life) -> bool:
-        """Whether a child is missing that could start: the first one when all are gone, others while it serves."""
+        """Whether a child can start: the first when all others have ended, the others while the first serves."""
         if life.child is not None or self._stopping:
             return False
         if life.role.is_first:
@@ -280,7 +280,7 @@ class Supervisor:
     # -- Ends -----------------------------------------------------------------------------------------------------
 
     def _bury(self, life: _Life, code: int) -> None:
-        """A child has ended."""
+        """Handle the end of a child."""
         child, was_ready = life.child, life.ready is not None
         assert child is not None
         self._hear_the_rest(life)
@@ -305,16 +305,14 @@ class Supervisor:
             self._failure = ChildFailed(reason, misused=life.reported.misused)
             self._stop("a failed start")
             return
-        log.error(
-            "process %s ended with %s and is started anew%s", life.role.name, how, f": {reason}" if reason else ""
-        )
+        log.error("process %s ended with %s and is restarted%s", life.role.name, how, f": {reason}" if reason else "")
         if life.role.is_first:
             for other in self._lives:
                 if other.child is not None:
                     os.kill(other.child.pid, signal.SIGKILL)
 
     def _hear_the_rest(self, life: _Life) -> None:
-        """What a child reported just before its end."""
+        """Read what a child reported just before its end."""
         assert life.child is not None
         while life.child.reports in self._selector.get_map() and self._hear(life):
             pass
@@ -330,9 +328,9 @@ class Supervisor:
                 os.kill(life.child.pid, number)
 
     def _end_the_rest(self) -> None:
-        """The first one ends after all others, and whatever takes too long is killed."""
+        """Stop the first child after all others, and kill children that take too long."""
         if time.monotonic() >= self._stop_by:
-            log.error("processes did not end in %g s and are killed", self._stop_seconds)
+            log.error("processes did not stop within %g s and are killed", self._stop_seconds)
             self._code, self._stop_by = 1, time.monotonic() + self._stop_seconds
             self._tell(signal.SIGKILL, first=True)
             self._tell(signal.SIGKILL, first=False)

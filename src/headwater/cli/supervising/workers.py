@@ -89,7 +89,7 @@ def supervise(settings: Settings, guard: Guard | None) -> None:
 
 
 def _announce(settings: Settings, guard: Guard | None, ready: Mapping[str, Ready], began: float) -> None:
-    """One line for all processes, when all of them are ready."""
+    """Announce the server in one line when all processes are ready."""
     facts = msgspec.convert(ready[_names(settings)[0]].facts, Listening)
     announce(settings, facts, time.monotonic() - began, {name: one.pid for name, one in ready.items()})
     warn(settings, guard)
@@ -100,7 +100,7 @@ def _announce(settings: Settings, guard: Guard | None, ready: Mapping[str, Ready
 
 @contextmanager
 def _ports(settings: Settings) -> Iterator[Settings]:
-    """Find the ports, and hold them as long as the server runs: the settings with the numbers that were found."""
+    """Reserve the ports while the server runs, and yield the settings with their numbers."""
     address = settings.ops_address
     port = _reserve(settings.host, settings.port, "--port")
     ops = None if address is None else _reserve(*address, "--ops")
@@ -119,7 +119,7 @@ def _ports(settings: Settings) -> Iterator[Settings]:
 
 
 def _reserve(host: str, port: int, flag: str) -> socket.socket:
-    """A socket that holds a port without listening.
+    """Return a socket that holds a port without listening.
 
     First without SO_REUSEPORT, as any other server: with it two servers could share a port without noticing.
     """
@@ -140,7 +140,7 @@ def _reserve(host: str, port: int, flag: str) -> socket.socket:
 
 @contextmanager
 def _runtime() -> Iterator[Path]:
-    """A folder for sockets that only this user can enter, with a short path whatever the data directory is called."""
+    """Make a private folder for sockets, with a short path however long the data directory's is."""
     folder = tempfile.gettempdir()
     if len(folder.encode()) > SOCKET_PATH_BYTES_MAX - 40:
         folder = "/tmp"
@@ -155,7 +155,7 @@ def _runtime() -> Iterator[Path]:
 
 
 def _guarded(work: Callable[[Link], None], link: Link) -> int:
-    """The exit code of a process; why it cannot start is reported to the supervisor, which prints it once."""
+    """Run a process and return its exit code; report a failed start to the supervisor, which prints it once."""
     try:
         work(link)
     except (SettingsError, *FAILURES) as error:
@@ -165,7 +165,7 @@ def _guarded(work: Callable[[Link], None], link: Link) -> int:
 
 
 def _sequence(shared: _Shared, link: Link) -> None:
-    """The life of the sequencer."""
+    """Run the sequencer."""
     logs.name_child("sequencer")
     settings = shared.settings
     lock(settings.data_directory, shared.supervisor_pid)
@@ -189,7 +189,7 @@ def _sequence(shared: _Shared, link: Link) -> None:
 
 
 def _work(shared: _Shared, name: str, link: Link) -> None:
-    """The life of a worker."""
+    """Run a worker."""
     logs.name_child(name)
     settings = _share(shared.settings)
     names = _names(settings)
@@ -215,18 +215,18 @@ def _open_node(shared: _Shared, name: str, settings: Settings) -> Node:
 
 
 def _names(settings: Settings) -> list[str]:
-    """The names of the workers; in a cluster each is a member of its own."""
+    """Return the names of the workers; in a cluster each is a member of its own."""
     prefix = f"{settings.node}-" if settings.cluster else "w"
     return [f"{prefix}{number}" for number in range(settings.workers)]
 
 
 def _others(shared: _Shared, link: Link) -> dict[str, int]:
-    """The processes that serve no clients. They do not change while a worker lives."""
+    """Return the processes that serve no clients; they do not change while a worker lives."""
     return {"supervisor": shared.supervisor_pid, **link.first_pids}
 
 
 def _share(settings: Settings) -> Settings:
-    """The settings of one worker: limits on connections are divided, those on memory are each worker's."""
+    """Return the settings of one worker: connection limits are divided, memory limits apply to each worker."""
     workers = settings.workers
     return msgspec.structs.replace(
         settings,
@@ -242,12 +242,12 @@ def _ready(link: Link, server: Server, listening: Listening, seconds: float) -> 
 
 
 def _end_with(link: Link, end: Callable[[], None]) -> None:
-    """Drain, and end at the latest soon after, once the supervisor is gone."""
+    """Drain and exit soon after the supervisor has died."""
     loop = asyncio.get_running_loop()
 
     def orphaned() -> None:
         loop.remove_reader(link.lifeline)
-        log.error("the supervisor is gone, so this process ends")
+        log.error("the supervisor has died; stopping this process")
         loop.call_later(ORPHAN_DRAIN_SECONDS, os._exit, 1)
         end()
 

@@ -1,4 +1,4 @@
-"""What a credential or a token's id may do, and why."""
+"""Check what a credential, or a token named by its id, may do, and say why."""
 
 import time
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from headwater.protocol.refusals import Refusal
 
 
 class Question(NamedTuple):
-    """May an action be done on a name, or on everything that begins with a prefix?"""
+    """Whether an action is allowed on a name, or on every name with a prefix."""
 
     action: Action
     name: str
@@ -25,7 +25,7 @@ class Question(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The answer, whom it is about, and why."""
+    """The answer to a question, for an identity, with the reason."""
 
     who: str
     is_allowed: bool
@@ -55,8 +55,8 @@ def check_id(document: Document, token_id: str, question: Question) -> Verdict |
     """Judge a token of the file by its id; None if there is no such token."""
     for token in document.token:
         if token.id == token_id:
-            everybody = [parse_grant(text) for text in document.anonymous.grants]
-            return _judge(token_id, [*map(parse_grant, token.grants), *everybody], question)
+            grants = [*token.grants, *document.anonymous.grants]
+            return _judge(token_id, list(map(parse_grant, grants)), question)
     return None
 
 
@@ -92,7 +92,7 @@ def _judge(who: str, grants: Sequence[Grant], question: Question) -> Verdict:
     if covers is not None:
         return Verdict(who, True, f"'{covers}' covers it")
     if not grants:
-        return Verdict(who, False, f"no grant is about {question.action.word}")
+        return Verdict(who, False, f"no grant includes {question.action.word}")
     return Verdict(who, False, f"the nearest grant is '{_nearest(grants, question)}'")
 
 

@@ -74,7 +74,7 @@ def remove_token(text: str, token_id: str, path: Path) -> str | None:
 
 
 def _end_of_entry(lines: list[str], begin: int) -> int:
-    """Return the line after an entry. Comments before the next table belong to that one."""
+    """Return the line after an entry. Comments before the next table belong to the next table."""
     end = begin + 1
     for place in range(begin + 1, len(lines)):
         if _ANY_HEADER.match(lines[place]):
@@ -101,12 +101,14 @@ def expiry(seconds: float | None) -> datetime | None:
     try:
         return datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC).replace(microsecond=0)
     except (OverflowError, ValueError):
-        raise ValueError("No calendar reaches that far; leave --expires out for a token without an end.") from None
+        raise ValueError(
+            "The expiry is too far in the future; leave --expires out for a token that never expires."
+        ) from None
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other commands from editing a file in the same folder meanwhile."""
+    """Lock the folder of a file against concurrent edits by other commands."""
     folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -116,7 +118,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str, *, is_new: bool = False) -> None:
-    """Write a file beside its place and move it there, so that a server never reads half of it.
+    """Write a temporary file and rename it, so that a server never reads half of it.
 
     A new file is readable by its owner alone. An old one keeps its owner and mode: a server that runs as another user
     must still be able to read it, or a revoked token would go on being accepted.
@@ -134,7 +136,7 @@ def replace_file(path: Path, text: str, *, is_new: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
         if is_new:
-            os.link(beside, path)  # Fails if there is a file meanwhile; moving would replace it.
+            os.link(beside, path)  # Fails if the file exists by now; a rename would replace it.
         else:
             os.rename(beside, path)
         _sync_folder(path.parent)
