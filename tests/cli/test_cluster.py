@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.cluster.command import compared_at, problems_of
-from headwater.streams.cluster import LEVEL
+from headwater.streams.commands.command import LEVEL
 from headwater.testing import RunningServer
 from headwater.testing.clusters import LOG_BYTES, RunningCluster, running_cluster
 from headwater.testing.servers import running_node

@@ -14,7 +14,7 @@ from headwater.log.jetstream import judging
 from headwater.log.jetstream.streams import Place
 from headwater.log.jetstream.visiting import Visit
 from headwater.node.clock import Clock
-from headwater.streams.cluster import LEVEL
+from headwater.streams.commands.command import LEVEL
 from headwater.testing.clusters import LOG_BYTES
 from headwater.testing.nats import NatsServers, running_nats
 from headwater.testing.ports import free_ports

@@ -4,7 +4,9 @@ from collections import deque
 
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Command, ForgetSegments, Paid, PublishSegment, SwapSegments
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Paid
+from headwater.streams.commands.lake import ForgetSegments, PublishSegment, SwapSegments
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 

@@ -6,31 +6,11 @@ from headwater.log import frames
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
-from headwater.streams.ancestry import Ancestry, Origin
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Confirm,
-    Create,
-    CreateFork,
-    Delete,
-    Discarded,
-    DropBucket,
-    Expire,
-    OpenBucket,
-    Paid,
-    Pin,
-    PublishSnapshot,
-    Retain,
-    SealBucket,
-    SetAttrs,
-    Settle,
-    SettleBucket,
-    Snapshot,
-    Touch,
-    Unpin,
-    UnsealBucket,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.buckets import DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
+from headwater.streams.commands.forks import Ancestry, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
+from headwater.streams.commands.snapshots import Discarded, PublishSnapshot, Retain, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete, Expire, SetAttrs, Touch
 from headwater.streams.state import State, Stream
 
 NAMES = [f"bucket-{number % 3}/stream-{number}" for number in range(12)]

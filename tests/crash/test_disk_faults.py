@@ -14,7 +14,7 @@ from headwater.log import directory
 from headwater.log.journal.files import JournalDamaged
 from headwater.log.journal.journal import SPARE
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Append, Create, Delete
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.replies import Appended, Created, Deleted, Reply
 

@@ -13,7 +13,8 @@ from headwater.log.journal.journal import Journal
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog, Ticket
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append
 
 from ..doubles.faulty_disk import FaultyDisk
 from ..doubles.sequencing import SequencedJournal

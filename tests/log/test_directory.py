@@ -13,7 +13,7 @@ from headwater.log.directory import DirectoryInUse, lock
 from headwater.log.journal import identity
 from headwater.log.journal.files import JournalDamaged, first_position_of
 from headwater.streams import images as stream_images
-from headwater.streams.commands import Create, Delete
+from headwater.streams.commands.streams import Create, Delete
 from headwater.testing import ServerNotStarted, running_server
 
 from ..doubles.faulty_disk import Step

@@ -16,18 +16,9 @@ from headwater.protocol.limits import PIN_DEADLINE_US
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal
 from headwater.streams import appending, forking
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    Expire,
-    PublishSnapshot,
-    Retain,
-    SetAttrs,
-    Snapshot,
-    Touch,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.snapshots import PublishSnapshot, Retain, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete, Expire, SetAttrs, Touch
 from headwater.streams.images import image_of, restore
 from headwater.streams.queries import Head, Read
 from headwater.streams.replies import Created, Page, Reply

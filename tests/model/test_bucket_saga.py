@@ -16,7 +16,9 @@ from headwater.protocol.limits import SEAL_DEADLINE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import buckets
 from headwater.streams.buckets import To
-from headwater.streams.commands import Command, Create, Delete, DropBucket
+from headwater.streams.commands import Command
+from headwater.streams.commands.buckets import DropBucket
+from headwater.streams.commands.streams import Create, Delete
 from headwater.streams.images import image_of, restore
 from headwater.streams.replies import BucketDropped, BucketFacts, BucketOpened, Created, Deleted, Reply
 from headwater.streams.state import Bucket

@@ -12,20 +12,11 @@ from headwater.protocol.producers import Producer
 from headwater.streams import appending, images
 from headwater.streams.apply import apply
 from headwater.streams.batches import decode
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    FinishProducer,
-    ForgetSegments,
-    PublishSegment,
-    SetAttrs,
-    SwapSegments,
-    Touch,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.consumers import DropConsumer, RegisterConsumer, RegisterConsumerFor
+from headwater.streams.commands.lake import ForgetSegments, PublishSegment, SwapSegments
+from headwater.streams.commands.streams import Append, Create, Delete, FinishProducer, SetAttrs, Touch
 from headwater.streams.images import Walk, image_of, restore
-from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.state import State
 
 from ..streams.lakes import LATE, groups_of, rewrite

@@ -8,7 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
-from headwater.streams.commands import Append, Command, Create, CreateFork, Delete, Expire, Pin
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import CreateFork, Pin
+from headwater.streams.commands.streams import Append, Create, Delete, Expire
 from headwater.streams.images import image_of, restore
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Created, Deleted, Page, Pinned, Reply

@@ -5,7 +5,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from headwater.protocol import message_ends
 from headwater.protocol.limits import SECOND_US
-from headwater.streams.commands import Append, Create, Delete
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.images import image_of, restore
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Created, Deleted, Page, Published

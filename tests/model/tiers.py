@@ -14,16 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headwater.protocol.content_types import is_json
 from headwater.protocol.limits import MINUTE_US
 from headwater.streams import buckets
-from headwater.streams.commands import (
-    Command,
-    ForgetSegments,
-    Publication,
-    PublishSegment,
-    SwapSegments,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.consumers import DropConsumer, RegisterConsumer
+from headwater.streams.commands.lake import ForgetSegments, Publication, PublishSegment, SwapSegments
 from headwater.streams.images import image_of
 from headwater.streams.queries import Listing
-from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done, Misplaced, Placed
 from headwater.streams.segments import Rows
 

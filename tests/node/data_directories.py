@@ -5,7 +5,8 @@ from pathlib import Path
 from headwater.log.directory import Recovered, recover
 from headwater.log.journal import files
 from headwater.streams.apply import apply
-from headwater.streams.commands import Append, Command, Create
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.images import image_of
 from headwater.streams.replies import Reply
 

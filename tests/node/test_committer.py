@@ -20,7 +20,8 @@ from headwater.node.reads.tails import Shared, Tails
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.batches import Batch, encode
-from headwater.streams.commands import Append, Command, Create, Delete, SetAttrs
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create, Delete, SetAttrs
 from headwater.streams.images import image_of
 from headwater.streams.replies import Appended, Created, Deleted, Duplicate, Reply
 from headwater.streams.state import State

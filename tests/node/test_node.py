@@ -15,8 +15,8 @@ from headwater.node.placement import place
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
-from headwater.streams.ancestry import Ancestry
-from headwater.streams.commands import Append, Create, Delete
+from headwater.streams.commands.forks import Ancestry
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import Buckets, Head, Listing, Read
 from headwater.streams.replies import (

@@ -15,7 +15,8 @@ from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
-from headwater.streams.commands import Append, Command, Create, SetAttrs
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create, SetAttrs
 from headwater.streams.queries import Head, Read
 from headwater.streams.replies import Acknowledged, Appended, Created, Described, Page, Reply
 from headwater.streams.state import State, Stream

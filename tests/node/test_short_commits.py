@@ -20,7 +20,8 @@ from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch, cost_bytes, encode
-from headwater.streams.commands import Append, Command, Create
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.replies import Appended, Created, Duplicate, Reply
 from headwater.streams.state import State
 

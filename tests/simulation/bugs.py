@@ -17,7 +17,7 @@ from headwater.node.committer import Done
 from headwater.node.lake import flusher
 from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.sweeper import LakeSweeper
-from headwater.streams.commands import PublishSegment
+from headwater.streams.commands.lake import PublishSegment
 from headwater.streams.replies import Reply
 
 

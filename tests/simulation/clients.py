@@ -12,8 +12,9 @@ from headwater.node.node import Node
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.ancestry import Ancestry
-from headwater.streams.commands import Append, Command, Create, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Ancestry
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import Head, Read
 from headwater.streams.replies import Page, Reply

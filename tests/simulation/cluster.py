@@ -22,7 +22,7 @@ from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.store import Store, StoreFailed
 from headwater.streams.apply import apply
-from headwater.streams.cluster import LEVEL
+from headwater.streams.commands.command import LEVEL
 from headwater.streams.state import State
 
 from .nats import PLACE, SimulatedClient, SimulatedNats

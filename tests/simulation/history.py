@@ -15,7 +15,10 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import batches
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command, Create, CreateFork, Delete, PublishSegment
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import CreateFork
+from headwater.streams.commands.lake import PublishSegment
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.replies import (
     Appended,
     ClosedOnly,

@@ -25,7 +25,7 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import StoreFailed
 from headwater.streams import images
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.images import image_of
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Created, Existed, Page

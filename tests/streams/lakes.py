@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from headwater.protocol import message_ends
-from headwater.streams.commands import Publication, SwapSegments
+from headwater.streams.commands.lake import Publication, SwapSegments
 from headwater.streams.fetched import NotFetched, Run
 from headwater.streams.hot import Hot
 from headwater.streams.segments import Extent, Rows, Segment

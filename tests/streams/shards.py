@@ -11,23 +11,14 @@ from headwater.protocol.limits import PAGE_MESSAGES_MAX, PIN_DEADLINE_US, SEAL_D
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal, incarnation_changed
 from headwater.streams import buckets, forking, reading
-from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.apply import apply
 from headwater.streams.batches import decode, encode
 from headwater.streams.buckets import BucketSaga, To
-from headwater.streams.commands import (
-    Command,
-    Confirm,
-    Discarded,
-    Expire,
-    Paid,
-    Publication,
-    PublishSegment,
-    PublishSnapshot,
-    Settle,
-    Snapshot,
-    Unpin,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Ancestry, Confirm, Origin, Paid, Settle, Unpin
+from headwater.streams.commands.lake import Publication, PublishSegment
+from headwater.streams.commands.snapshots import Discarded, PublishSnapshot, Snapshot
+from headwater.streams.commands.streams import Expire
 from headwater.streams.fetched import Fetched, NotFetched, Piece
 from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.queries import Anchor, Bucket, ForkTarget, Head, Query, Read

@@ -10,7 +10,8 @@ from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import appending
-from headwater.streams.commands import Append, Create, Delete, Pin
+from headwater.streams.commands.forks import Pin
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams.state import Stream
 

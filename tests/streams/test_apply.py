@@ -5,7 +5,8 @@ from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command, Create, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.replies import Appended, Created, Deleted
 from headwater.streams.state import State
 

@@ -7,7 +7,7 @@ import pytest
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import queries
 from headwater.streams.buckets import BucketSaga, To, drop_everywhere, inspect, open_everywhere, settle_everywhere
-from headwater.streams.commands import DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
+from headwater.streams.commands.buckets import DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
 from headwater.streams.replies import (
     BucketDropped,
     BucketExisted,

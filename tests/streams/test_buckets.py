@@ -6,16 +6,9 @@ from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import buckets, queries
-from headwater.streams.commands import (
-    Command,
-    Create,
-    Delete,
-    DropBucket,
-    OpenBucket,
-    SealBucket,
-    SettleBucket,
-    UnsealBucket,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.buckets import DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
+from headwater.streams.commands.streams import Create, Delete
 from headwater.streams.queries import Listing
 from headwater.streams.replies import (
     BucketDropped,

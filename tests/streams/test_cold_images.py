@@ -11,16 +11,11 @@ from headwater.streams import images
 from headwater.streams.apply import apply
 from headwater.streams.batches import decode
 from headwater.streams.cold import ALL
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    ForgetSegments,
-    PublishSegment,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.consumers import DropConsumer, RegisterConsumer, RegisterConsumerFor
+from headwater.streams.commands.lake import ForgetSegments, PublishSegment
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.images import Walk, image_of, restore
-from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.state import State
 
 from .lakes import LATE, rewrite

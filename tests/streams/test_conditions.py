@@ -6,17 +6,8 @@ from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import (
-    NO_SNAPSHOT,
-    Append,
-    Create,
-    Delete,
-    PublishSnapshot,
-    Retain,
-    SetAttrs,
-    Snapshot,
-    Touch,
-)
+from headwater.streams.commands.snapshots import NO_SNAPSHOT, PublishSnapshot, Retain, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete, SetAttrs, Touch
 from headwater.streams.replies import Acknowledged, Appended, Created, Deleted, Existed, Published, Reply
 
 from .shards import Shards

@@ -4,8 +4,8 @@ from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX, LEASES_MA
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import consumers
 from headwater.streams.cold import ALL, Consumer, ConsumerWatch
-from headwater.streams.commands import Create
-from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
+from headwater.streams.commands.consumers import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
+from headwater.streams.commands.streams import Create
 from headwater.streams.replies import Done, Reply
 
 from .shards import START_US, Shards

@@ -7,7 +7,7 @@ import pytest
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.message_ends import pack
 from headwater.streams import reading
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.fetched import NOTHING_FETCHED, Fetched, NotFetched, Run
 from headwater.streams.queries import Anchor, Read
 from headwater.streams.replies import Anchored, Page

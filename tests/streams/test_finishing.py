@@ -6,7 +6,7 @@ from headwater.protocol.limits import PRODUCERS_FINISHED_MAX, PRODUCERS_PER_STRE
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import appending, finishing
-from headwater.streams.commands import Append, Create, FinishProducer
+from headwater.streams.commands.streams import Append, Create, FinishProducer
 from headwater.streams.images import image_of, restore
 from headwater.streams.replies import Appended, Done, Duplicate, Reply
 

@@ -6,8 +6,8 @@ from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import forking
-from headwater.streams.ancestry import Ancestry
-from headwater.streams.commands import Append, Confirm, Create, CreateFork, Delete, Unpin
+from headwater.streams.commands.forks import Ancestry, Confirm, CreateFork, Unpin
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.queries import Anchor
 from headwater.streams.replies import Appended, Created, Duplicate, Existed, Reply
 from headwater.streams.state import Hold

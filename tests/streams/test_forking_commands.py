@@ -7,8 +7,8 @@ import pytest
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.ancestry import Ancestry, Origin
-from headwater.streams.commands import Confirm, Create, CreateFork, Delete, Paid, Pin, Settle, Unpin
+from headwater.streams.commands.forks import Ancestry, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
+from headwater.streams.commands.streams import Create, Delete
 from headwater.streams.queries import ForkTarget
 from headwater.streams.replies import Absent, Done, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin

@@ -10,23 +10,11 @@ from headwater.protocol.producers import Producer
 from headwater.streams import images
 from headwater.streams.apply import apply
 from headwater.streams.batches import decode
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    Discarded,
-    OpenBucket,
-    Paid,
-    Pin,
-    PublishSnapshot,
-    SealBucket,
-    SetAttrs,
-    Settle,
-    Snapshot,
-    Unpin,
-    UnsealBucket,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.buckets import OpenBucket, SealBucket, UnsealBucket
+from headwater.streams.commands.forks import Paid, Pin, Settle, Unpin
+from headwater.streams.commands.snapshots import Discarded, PublishSnapshot, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete, SetAttrs
 from headwater.streams.images import Walk, image_of, restore
 from headwater.streams.state import State, Stream
 

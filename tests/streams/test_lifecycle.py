@@ -5,7 +5,8 @@ from headwater.protocol.limits import SECOND_US
 from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Append, Create, Delete, Expire, Pin, Touch, Unpin
+from headwater.streams.commands.forks import Pin, Unpin
+from headwater.streams.commands.streams import Append, Create, Delete, Expire, Touch
 from headwater.streams.hot import hot_cost
 from headwater.streams.replies import Appended, Created, Deleted, Done, Duplicate, Existed, Reply
 from headwater.streams.state import Stream

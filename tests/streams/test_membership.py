@@ -4,8 +4,8 @@ import pytest
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import images
-from headwater.streams.cluster import (
-    LEVEL,
+from headwater.streams.commands import Command
+from headwater.streams.commands.cluster import (
     AskFlush,
     AskTables,
     Cataloged,
@@ -18,11 +18,12 @@ from headwater.streams.cluster import (
     Member,
     RaiseLevel,
 )
-from headwater.streams.commands import Append, Command, Create, PublishSegment
+from headwater.streams.commands.command import LEVEL, ROWS
+from headwater.streams.commands.consumers import RegisterConsumerFor
+from headwater.streams.commands.lake import PublishSegment
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.images import image_of, restore
-from headwater.streams.logged import ROWS
 from headwater.streams.membership import judge_proposal
-from headwater.streams.registrations import RegisterConsumerFor
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
 
 from .lakes import LATE

@@ -12,7 +12,8 @@ from headwater.protocol.producers import Producer
 from headwater.streams import appending
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command, Create, Delete, FinishProducer
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create, Delete, FinishProducer
 from headwater.streams.state import State
 
 NAMES = ("a/json", "a/text", "b/ttl", "b/none", "plain")

@@ -5,7 +5,7 @@ from headwater.protocol.message_ends import pack
 from headwater.protocol.offsets import NOW, parse
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import reading
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.hot import Hot
 from headwater.streams.queries import Anchor, Read
 from headwater.streams.replies import Anchored, Page

@@ -6,18 +6,9 @@ from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import reading
-from headwater.streams.commands import (
-    Append,
-    Create,
-    Delete,
-    Discarded,
-    Pin,
-    PublishSnapshot,
-    Retain,
-    SetAttrs,
-    Snapshot,
-    Unpin,
-)
+from headwater.streams.commands.forks import Pin, Unpin
+from headwater.streams.commands.snapshots import Discarded, PublishSnapshot, Retain, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete, SetAttrs
 from headwater.streams.hot import hot_cost
 from headwater.streams.queries import Read
 from headwater.streams.replies import Acknowledged, Created, Done, Page, Pinned, Published, Reply

@@ -4,20 +4,10 @@ import pytest
 
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    Expire,
-    Pin,
-    PublishSnapshot,
-    Retain,
-    SetAttrs,
-    Snapshot,
-    Touch,
-    Unpin,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Pin, Unpin
+from headwater.streams.commands.snapshots import PublishSnapshot, Retain, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete, Expire, SetAttrs, Touch
 from headwater.streams.images import image_of
 from headwater.streams.replies import Done, Pinned
 

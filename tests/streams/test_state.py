@@ -4,7 +4,8 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Append, Create, Delete, Pin, Touch
+from headwater.streams.commands.forks import Pin
+from headwater.streams.commands.streams import Append, Create, Delete, Touch
 from headwater.streams.hot import Hot, hot_cost
 from headwater.streams.state import State, Stream
 

@@ -6,18 +6,11 @@ import pytest
 from headwater.protocol.limits import CONSUMER_IDLE_US
 from headwater.protocol.message_ends import pack
 from headwater.streams.cold import ALL, Held, Retired
-from headwater.streams.commands import (
-    Append,
-    Create,
-    Delete,
-    ForgetSegments,
-    Pin,
-    Publication,
-    SwapSegments,
-    Unpin,
-)
+from headwater.streams.commands.consumers import DropConsumer, RegisterConsumer
+from headwater.streams.commands.forks import Pin, Unpin
+from headwater.streams.commands.lake import ForgetSegments, Publication, SwapSegments
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.images import image_of
-from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
 from headwater.streams.segments import Extent
 

@@ -4,7 +4,10 @@ import pytest
 
 from headwater.protocol.message_ends import pack
 from headwater.streams.cold import ALL
-from headwater.streams.commands import Append, Command, Create, Delete, Pin, Retain, Unpin
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Pin, Unpin
+from headwater.streams.commands.snapshots import Retain
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.hot import hot_cost
 from headwater.streams.replies import Acknowledged, Reply
 from headwater.streams.segments import Extent

@@ -6,7 +6,9 @@ import pytest
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.message_ends import pack
 from headwater.streams.cold import ALL, Held
-from headwater.streams.commands import Append, Command, Create, Delete, Expire, Publication, PublishSegment
+from headwater.streams.commands import Command
+from headwater.streams.commands.lake import Publication, PublishSegment
+from headwater.streams.commands.streams import Append, Create, Delete, Expire
 from headwater.streams.hot import hot_cost
 from headwater.streams.images import image_of
 from headwater.streams.replies import Misplaced, Placed, Reply

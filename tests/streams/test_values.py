@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import msgspec
 import pytest
 
 from headwater import streams
 from headwater.protocol.lifetimes import FOREVER
-from headwater.streams.ancestry import Ancestry
 from headwater.streams.cold import Consumer, Held, Retired, Tombstone
+from headwater.streams.commands.forks import Ancestry
 from headwater.streams.forking import ForkRequest
 from headwater.streams.hot import Hot
 from headwater.streams.state import Bucket, Debt, Hold, OpenPin, Stream
@@ -18,7 +18,7 @@ from headwater.streams.state import Bucket, Debt, Hold, OpenPin, Stream
 
 def values() -> Iterator[type[msgspec.Struct]]:
     """Every kind of value that the package defines."""
-    for module in iter_modules(streams.__path__, f"{streams.__name__}."):
+    for module in walk_packages(streams.__path__, f"{streams.__name__}."):
         for kind in vars(import_module(module.name)).values():
             if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.name:
                 yield kind

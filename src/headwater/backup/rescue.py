@@ -24,7 +24,7 @@ from headwater.log.jetstream.judging import Mark
 from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
 from headwater.log.jetstream.visiting import Visit
 from headwater.storage.store import Store
-from headwater.streams.cluster import Cluster
+from headwater.streams.commands.cluster import Cluster
 from headwater.streams.images import image_of
 from headwater.streams.segments import Segment
 from headwater.streams.state import State

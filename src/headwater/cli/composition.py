@@ -29,7 +29,7 @@ from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.object_blobs import ObjectBlobs
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store
-from headwater.streams.cluster import LEVEL
+from headwater.streams.commands.command import LEVEL
 from headwater.streams.state import State
 
 HOST_CHARACTERS_MAX = 24

@@ -201,7 +201,8 @@ def warn(settings: Settings, guard: Guard | None) -> None:
     """Warn about settings that an operator may not have intended."""
     if settings.mode is Mode.OPEN:
         log.warning(
-            "serving without authentication: any client that can reach this server may read, change and delete all streams"
+            "serving without authentication: any client that can reach this server may read, change and delete "
+            "all streams"
         )
     if guard is not None:
         if not (settings.tls_cert or is_loopback(settings.host)):

@@ -28,7 +28,8 @@ from headwater.protocol.refusals import Refusal
 from headwater.storage.store import Store
 from headwater.streams import buckets, forking
 from headwater.streams.buckets import BucketSaga, To
-from headwater.streams.commands import Append, Command
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append
 from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.queries import Boundary, Buckets, Head, Listing, Query, Read
 from headwater.streams.replies import BucketsListed, Described, Listed, Reply
@@ -104,7 +105,7 @@ class Node:
         return self._alone or self.shards[place(name, len(self.shards))]
 
     def _submit(self, command: Command, done: Done) -> None:
-        self.shard_of(command.name).submit(command, done)  # type: ignore[union-attr]
+        self.shard_of(command.name).submit(command, done)  # type: ignore[attr-defined]
 
     def _read(self, query: Query) -> Reply | asyncio.Task[Reply]:
         return self.shard_of(query.name).read(query)  # type: ignore[union-attr]

@@ -11,8 +11,8 @@ from headwater.node.shard import Shard
 from headwater.protocol.limits import NAME_BYTES_MAX
 from headwater.protocol.names import parse_whole
 from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.commands.purges import DELETING, AskPurge, Purge
 from headwater.streams.membership import judge_proposal
-from headwater.streams.purges import DELETING, AskPurge, Purge
 
 
 class PurgeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

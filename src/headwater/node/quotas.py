@@ -20,7 +20,7 @@ from headwater.node.node import Node
 from headwater.protocol.names import bucket_of
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.buckets import judge_bucket
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.forking import ForkRequest
 
 Quotas: TypeAlias = Mapping[str, Quota]

@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.node.committer import Done, Now, Submit
 from headwater.protocol.lifetimes import touch_interval_us
-from headwater.streams.commands import Append, SetAttrs, Touch
+from headwater.streams.commands.streams import Append, SetAttrs, Touch
 from headwater.streams.replies import Reply
 from headwater.streams.state import Stream
 

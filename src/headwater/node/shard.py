@@ -27,13 +27,9 @@ from headwater.storage.store import Store
 from headwater.streams import appending, reading, snapshots
 from headwater.streams.batches import NEEDS_ROOM, SETTLES
 from headwater.streams.cold import ALL
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Delete,
-    PublishSnapshot,
-    SetAttrs,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.snapshots import PublishSnapshot
+from headwater.streams.commands.streams import Append, Delete, SetAttrs
 from headwater.streams.fetched import NotFetched
 from headwater.streams.queries import Boundary, Head, Listing, Query
 from headwater.streams.reading import Slice
@@ -161,7 +157,7 @@ class Shard:
         """Watch the lives that another proposer began; those of our own clients are watched when they are answered."""
         for command, reply in zip(commands, replies, strict=True):
             if isinstance(reply, Created):
-                self._watch(command.name)  # type: ignore[union-attr]
+                self._watch(command.name)  # type: ignore[attr-defined]
 
     def _watch(self, name: str) -> None:
         if (stream := self.state.streams.get(name)) is not None:  # A delete in the same batch may have ended it.
@@ -193,9 +189,9 @@ class Shard:
         """Have a command decided; where the applied state already gives a final answer, answer at once."""
         kind = type(command)
         if kind is Append or kind is Delete:
-            stream = self.state.streams.get(command.name)  # type: ignore[union-attr]
+            stream = self.state.streams.get(command.name)  # type: ignore[attr-defined]
             open_for_good = stream is not None and stream.lifetime is FOREVER and not (stream.closed or stream.deleted)
-            if not open_for_good or command.incarnation is not None:  # type: ignore[union-attr]
+            if not open_for_good or command.incarnation is not None:  # type: ignore[attr-defined]
                 early = self.early(command)  # type: ignore[arg-type]
                 if early is not None:
                     done(early)
@@ -213,7 +209,7 @@ class Shard:
             done(no_room)
             return
         if kind is not Append and kind in SETTLES:
-            done = self.settling(command.name, done)  # type: ignore[union-attr]
+            done = self.settling(command.name, done)  # type: ignore[attr-defined]
         self.committer.submit(command, done)
 
     def _no_room(self) -> Refusal | None:

@@ -17,7 +17,8 @@ from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import DUPLICATE, GAP, NEW, STALE, LastAccepted, Producer, compare
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import finishing
-from headwater.streams.commands import Append, Create, CreateFork
+from headwater.streams.commands.forks import CreateFork
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.hot import HOT_APPEND_BYTES, Hot, hot_cost
 from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams.state import State, Stream

@@ -12,12 +12,12 @@ from headwater.streams import (  # noqa: F401 (importing a module enters its han
     handling,
     lifecycle,
     membership,
-    purging,
+    purges,
     snapshots,
     tiering,
 )
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 

@@ -1,20 +1,18 @@
 """Batches: commands that the log decided together, and their encoding as one log record."""
 
+from functools import reduce
+from operator import or_
+from typing import Any
+
 import msgspec
 
 from headwater.protocol.limits import KIB
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Create,
-    CreateFork,
-    Delete,
-    PublishSegment,
-    PublishSnapshot,
-    SetAttrs,
-    SwapSegments,
-)
-from headwater.streams.logged import ROWS
+from headwater.streams.commands import Command
+from headwater.streams.commands.command import ROWS
+from headwater.streams.commands.forks import CreateFork
+from headwater.streams.commands.lake import PublishSegment, SwapSegments
+from headwater.streams.commands.snapshots import PublishSnapshot
+from headwater.streams.commands.streams import Append, Create, Delete, SetAttrs
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +39,8 @@ FREEING_BYTES_MAX = 64 * KIB
 """What a command may take in the log to be decided on a full disk, where little is kept for those that free space."""
 
 ENCODER = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])
+_any_command: Any = reduce(or_, ROWS)
+_decoder: msgspec.msgpack.Decoder[tuple[int, list[Command]]] = msgspec.msgpack.Decoder(tuple[int, list[_any_command]])
 
 
 def encode(at: int, commands: list[Command]) -> bytes:

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from headwater.protocol.names import bucket_of
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found
 from headwater.streams import queries
-from headwater.streams.commands import Command, DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
+from headwater.streams.commands import Command
+from headwater.streams.commands.buckets import DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
 from headwater.streams.handling import handles
 from headwater.streams.replies import (
     BucketDropped,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.streams.commands.purges import Purge
 from headwater.streams.parted import Parted
-from headwater.streams.purges import Purge
 from headwater.streams.segments import DeadRows, Extent, Segment
 
 ALL = 2**63 - 1

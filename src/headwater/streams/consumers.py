@@ -9,8 +9,8 @@ what it missed for what it has read.
 from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX, LEASES_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
+from headwater.streams.commands.consumers import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.handling import handles
-from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State
 

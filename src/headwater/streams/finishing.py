@@ -8,7 +8,7 @@ two in it. Only the latest finished producers are known; what earlier ones have 
 from headwater.protocol.limits import PRODUCERS_FINISHED_MAX
 from headwater.protocol.producers import LastAccepted, Producer
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import FinishProducer
+from headwater.streams.commands.streams import FinishProducer
 from headwater.streams.handling import handles
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State

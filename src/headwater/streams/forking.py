@@ -23,8 +23,8 @@ from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.limits import FORK_DEPTH_MAX
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
-from headwater.streams.ancestry import Ancestry, Origin
-from headwater.streams.commands import Command, Confirm, CreateFork, Paid, Pin, Settle, Unpin
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Ancestry, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
 from headwater.streams.handling import handles
 from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name, judge_retry, new_life
 from headwater.streams.queries import Anchor, ForkTarget, Query, SplitBody

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headwater.streams.logged import Logged
+from headwater.streams.commands.command import Command
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
-_Kind = TypeVar("_Kind", bound=Logged)
+_Kind = TypeVar("_Kind", bound=Command)
 
 HANDLERS: dict[type, Callable[[State, Any], Reply]] = {}
 """Complete once `apply` is imported, since that imports every module that has handlers."""

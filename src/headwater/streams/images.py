@@ -17,10 +17,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from headwater.streams.cluster import Cluster
 from headwater.streams.cold import Consumer, Held, Retired, Tombstone
+from headwater.streams.commands.cluster import Cluster
+from headwater.streams.commands.purges import Purge
 from headwater.streams.hot import Hot
-from headwater.streams.purges import Purge
 from headwater.streams.sorted_names import SortedNames
 from headwater.streams.state import Bucket, Debt, OpenPin, State, Stream
 

@@ -11,10 +11,10 @@ from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.producers import Producer, Standing, compare
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
 from headwater.streams import finishing
-from headwater.streams.ancestry import Ancestry
 from headwater.streams.appending import extend, judge_repeat, remember
 from headwater.streams.buckets import judge_bucket
-from headwater.streams.commands import Create, CreateFork, Delete, Expire, Touch
+from headwater.streams.commands.forks import Ancestry, CreateFork
+from headwater.streams.commands.streams import Create, Delete, Expire, Touch
 from headwater.streams.handling import handles
 from headwater.streams.replies import Created, Deleted, Done, Existed, Reply
 from headwater.streams.state import State, Stream

@@ -8,7 +8,7 @@ for that one has no effect any more.
 from msgspec.structs import replace
 
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.cluster import (
+from headwater.streams.commands.cluster import (
     AskFlush,
     AskTables,
     Cataloged,
@@ -20,8 +20,8 @@ from headwater.streams.cluster import (
     Member,
     RaiseLevel,
 )
+from headwater.streams.commands.command import ROWS
 from headwater.streams.handling import handles
-from headwater.streams.logged import ROWS
 from headwater.streams.replies import Done, Misplaced, Reply
 from headwater.streams.state import State
 

@@ -1,80 +1,58 @@
-"""Purges: what a shard knows of requests to remove every byte of some streams now, and the commands that change it.
+"""Purging: how a purge is asked for and advances, and how objects are kept from being published."""
 
-A purge is in the state so that another process continues it after a crash. Its state names the streams only until their
-rows are gone: the images that are taken then must not name them any more.
-"""
+from msgspec.structs import replace
 
-import msgspec
-
-from headwater.streams.logged import Logged, Row
-
-DELETING = "deleting"
-"""The streams are being deleted, and their snapshots."""
-REWRITING = "rewriting"
-"""Their rows are being removed from the lake, with all objects that may have some."""
-DROPPING = "dropping"
-"""New images are being taken, and the log before them is dropped."""
-DONE = "done"
-REFUSED = "refused"
-"""One of the streams was forked after the purge had been asked for, and forks were to be spared."""
-
-ENDED = frozenset({DONE, REFUSED})
-NAMED = frozenset({DELETING, REWRITING})
-"""The stages in which a purge names its streams."""
-PURGES_MAX = 16
-"""Purges at a time; and how many that have ended are remembered, for clients that ask."""
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.commands.purges import (
+    DELETING,
+    NAMED,
+    PURGES_MAX,
+    AdvancePurge,
+    AskPurge,
+    Purge,
+    WithdrawSegments,
+)
+from headwater.streams.handling import handles
+from headwater.streams.replies import Done, Misplaced, Reply
+from headwater.streams.state import State
 
 
-class Purge(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A purge of one stream, or of all whose whole names begin with `target`: their lives up to a position."""
-
-    stage: str
-    position: int
-    """Where it was asked for; lives that begin later are not its concern."""
-    target: str
-    is_prefix: bool
-    with_forks: bool
-    forks: dict[str, int] = {}
-    """The forks that it removes, too: their incarnations by name."""
-
-    @property
-    def has_ended(self) -> bool:
-        return self.stage in ENDED
-
-    def names(self, name: str) -> bool:
-        """Whether a stream of this name is meant."""
-        return name.startswith(self.target) if self.is_prefix else name == self.target
-
-    def takes(self, name: str, incarnation: int) -> bool:
-        """Whether it removes this life."""
-        return (self.names(name) and incarnation <= self.position) or self.forks.get(name) == incarnation
+@handles(AskPurge)
+def ask(state: State, command: AskPurge) -> Reply:
+    """Begin a purge; of those that have ended, the earliest make room."""
+    purges = state.cold.purges
+    if command.id in purges:
+        return Done()
+    if sum(not purge.has_ended for purge in purges.values()) >= PURGES_MAX:
+        return Refusal(Code.OVERLOADED, f"{PURGES_MAX} purges are in progress, the maximum; try again later.")
+    ended = [known for known, purge in purges.items() if purge.has_ended]
+    for known in ended[: max(len(ended) - PURGES_MAX, 0)]:
+        del purges[known]
+    purges[command.id] = Purge(DELETING, state.position, command.target, command.is_prefix, command.with_forks)
+    return Done()
 
 
-@Row(asked_by="client", room="frees", level=3)
-class AskPurge(Logged, frozen=True, tag="ask-purge.1"):
-    """Begin a purge under an id that the proposer has chosen at random."""
-
-    id: str
-    target: str
-    is_prefix: bool
-    with_forks: bool
-
-
-@Row(asked_by="chore", room="frees", level=3)
-class AdvancePurge(Logged, frozen=True, tag="advance-purge.1"):
-    """A purge is at this stage, and removes these forks, too; `epoch` is that of the node that does the chores."""
-
-    id: str
-    stage: str
-    epoch: int | None
-    forks: dict[str, int] = msgspec.field(default_factory=dict)
+@handles(AdvancePurge)
+def advance(state: State, command: AdvancePurge) -> Reply:
+    """Record how far a purge has come, if the node that says so does the chores."""
+    keeper = state.cluster.keeper
+    if command.epoch is not None and (keeper is None or keeper.epoch != command.epoch):
+        return Misplaced("Another node has taken over the chores.")
+    purge = state.cold.purges.get(command.id)
+    if purge is not None:
+        if command.stage in NAMED:
+            purge = replace(purge, stage=command.stage, forks={**purge.forks, **command.forks})
+        else:
+            purge = Purge(command.stage, purge.position, "", False, purge.with_forks)
+        state.cold.purges[command.id] = purge
+    return Done()
 
 
-@Row(asked_by="chore", room="frees", level=3)
-class WithdrawSegments(Logged, frozen=True, tag="withdraw-segments.1"):
-    """Objects that are not published and never will be: refuse them until their deadlines, which are given by id."""
-
-    deadlines: dict[str, int]
-
-
-PurgeCommand = AskPurge | AdvancePurge | WithdrawSegments
+@handles(WithdrawSegments)
+def withdraw(state: State, command: WithdrawSegments) -> Reply:
+    """Refuse these objects from now on. Those that were published meanwhile stay; the caller looks again."""
+    withdrawn, now = state.cold.withdrawn, state.now
+    for known in [known for known, deadline in withdrawn.items() if deadline < now]:
+        del withdrawn[known]
+    withdrawn |= command.deadlines
+    return Done()

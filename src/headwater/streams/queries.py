@@ -7,7 +7,7 @@ import msgspec
 from headwater.protocol.offsets import NOW
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal
-from headwater.streams.ancestry import Ancestry
+from headwater.streams.commands.forks import Ancestry
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ import msgspec
 from headwater.protocol.content_types import is_json, is_text
 from headwater.protocol.limits import PAGE_MESSAGES_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.ancestry import Origin
+from headwater.streams.commands.forks import Origin
 from headwater.streams.cuts import cut
 from headwater.streams.fetched import NOTHING_FETCHED, Fetched, Piece
 from headwater.streams.hot import Hot

@@ -4,7 +4,7 @@ import msgspec
 
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.refusals import Refusal
-from headwater.streams.commands import Snapshot
+from headwater.streams.commands.snapshots import Snapshot
 
 
 class _Reply(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,8 @@ that names it. When history is trimmed, the snapshot's offset becomes the earlie
 """
 
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import NO_SNAPSHOT, Discarded, PublishSnapshot, Retain, SetAttrs
+from headwater.streams.commands.snapshots import NO_SNAPSHOT, Discarded, PublishSnapshot, Retain
+from headwater.streams.commands.streams import SetAttrs
 from headwater.streams.handling import handles
 from headwater.streams.replies import Acknowledged, Done, Published, Reply
 from headwater.streams.state import State, Stream

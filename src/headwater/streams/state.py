@@ -28,10 +28,10 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime, deadline
 from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed, stream_gone, stream_not_found
-from headwater.streams.ancestry import Ancestry, Origin
-from headwater.streams.cluster import Cluster
 from headwater.streams.cold import ALL, Cold
-from headwater.streams.commands import Snapshot
+from headwater.streams.commands.cluster import Cluster
+from headwater.streams.commands.forks import Ancestry, Origin
+from headwater.streams.commands.snapshots import Snapshot
 from headwater.streams.hot import Hot, hot_cost
 from headwater.streams.segments import Extent
 from headwater.streams.sorted_names import SortedNames

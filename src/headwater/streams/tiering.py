@@ -11,12 +11,7 @@ from operator import attrgetter
 import msgspec
 
 from headwater.streams.cold import ALL
-from headwater.streams.commands import (
-    ForgetSegments,
-    Publication,
-    PublishSegment,
-    SwapSegments,
-)
+from headwater.streams.commands.lake import ForgetSegments, Publication, PublishSegment, SwapSegments
 from headwater.streams.handling import handles
 from headwater.streams.hot import Hot
 from headwater.streams.replies import Done, Misplaced, Placed, Reply

@@ -21,7 +21,7 @@ from headwater.compiled import compiled
 from headwater.http.guard.gates import Guard
 from headwater.node.shard import Shard
 from headwater.settings import Settings
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 
 from ...fuzz import attacks
 from ..fronts import Front, SetClock, SharedMemoryLog

@@ -9,7 +9,7 @@ from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Problem, RateLimit, Refusal
-from headwater.streams.commands import Snapshot
+from headwater.streams.commands.snapshots import Snapshot
 from headwater.streams.replies import (
     Acknowledged,
     Appended,

@@ -15,8 +15,8 @@ from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.protocol.lifetimes import Lifetime
 from headwater.storage.blobs import MemoryBlobs
 from headwater.streams.apply import apply
-from headwater.streams.cluster import LEVEL
-from headwater.streams.commands import Append, Create, Touch
+from headwater.streams.commands.command import LEVEL
+from headwater.streams.commands.streams import Append, Create, Touch
 from headwater.streams.replies import Appended, Created
 from headwater.streams.state import State
 

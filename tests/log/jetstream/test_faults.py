@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from headwater.log.jetstream import health
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 from headwater.testing.nats import NatsServer, NatsServers
 
 from .nodes import Cluster, Node, until
@@ -30,7 +30,7 @@ def check_agreement(nodes: list[Node], acknowledged: int) -> None:
     assert all(node.batches == nodes[0].batches for node in nodes)
     for number in range(len(nodes)):
         name = f"n{number}"
-        own = [int(one.payload) for batch in nodes[0].batches for one in batch.commands if one.name == name]  # type: ignore[union-attr]
+        own = [int(one.payload) for batch in nodes[0].batches for one in batch.commands if one.name == name]  # type: ignore[attr-defined]
         assert own == list(range(len(own)))
     assert sum(len(batch.commands) for batch in nodes[0].batches) == acknowledged
 
@@ -130,7 +130,7 @@ def test_without_a_majority_there_is_an_outage_that_ends_with_it(
         await node.stop()
 
     asyncio.run(main())
-    assert [one.payload for batch in node.batches for one in batch.commands] == [b"1", b"2"]  # type: ignore[union-attr]
+    assert [one.payload for batch in node.batches for one in batch.commands] == [b"1", b"2"]  # type: ignore[attr-defined]
 
 
 def test_a_node_that_starts_from_a_mark_continues_where_its_state_ends(cluster: Cluster) -> None:

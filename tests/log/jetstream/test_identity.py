@@ -17,7 +17,7 @@ from headwater.node.clock import Clock
 from headwater.storage.memory import MemoryStore
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.images import Walk
 from headwater.testing.nats import NatsServers
 

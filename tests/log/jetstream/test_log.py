@@ -13,7 +13,7 @@ from headwater.log.jetstream.pulses import PULSE_SECONDS
 from headwater.log.jetstream.streams import LogBehind, LogChanged
 from headwater.log.seam import MemberLog
 from headwater.node.clock import Clock
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 
 from .nodes import Cluster, Node, until
 
@@ -262,7 +262,7 @@ def test_a_full_log_loses_nothing_and_continues_once_it_is_purged(cluster: Clust
         await asyncio.gather(*waiting)
 
     run([node], use)
-    payloads = [one.payload[:2] for batch in node.batches for one in batch.commands]  # type: ignore[union-attr]
+    payloads = [one.payload[:2] for batch in node.batches for one in batch.commands]  # type: ignore[attr-defined]
     assert payloads == [b"%d" % number + b"x" * (number < 10) for number in range(12)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headwater.log.jetstream.barriers import SILENT_SECONDS
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 
 from .nodes import Cluster, Node, until
 
@@ -50,7 +50,7 @@ def test_a_barrier_is_fresh_whether_a_member_answers_or_is_paused(cluster: Clust
     async def check(number: int) -> None:
         await theirs.append([Append("a", b"%d" % number)])
         assert await ours.barrier()
-        assert [one.payload for one in ours.batches[-1].commands] == [b"%d" % number]  # type: ignore[union-attr]
+        assert [one.payload for one in ours.batches[-1].commands] == [b"%d" % number]  # type: ignore[attr-defined]
 
     async def main(process: subprocess.Popen[bytes]) -> None:
         barriers = ours.log.liveness.barriers

@@ -10,7 +10,8 @@ from headwater.log.jetstream.judging import PART_BYTES, SESSION_US, Judge
 from headwater.log.jetstream.publishing import FREIGHT_BYTES_IN_FLIGHT_MAX, REFUSED_SECONDS, SILENCE_SECONDS, Publisher
 from headwater.log.seam import Ticket
 from headwater.streams import batches
-from headwater.streams.commands import Append, Command, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Delete
 
 MINUTE_US = 60_000_000
 LARGE = b"." * (3 * PART_BYTES)
@@ -86,7 +87,7 @@ class Loopback:
 
 
 def names(delivered: list[tuple[Ticket, list[Command]]]) -> list[str]:
-    return [command.name for _, commands in delivered for command in commands]  # type: ignore[union-attr]
+    return [command.name for _, commands in delivered for command in commands]  # type: ignore[attr-defined]
 
 
 def test_a_small_append_passes_a_large_one_to_another_stream() -> None:
@@ -233,7 +234,7 @@ def test_every_batch_is_decided_once_or_given_back_and_streams_keep_their_order(
     for ticket, commands in one.delivered:
         assert commands == one.proposed[ticket]
     for stream in "abc":
-        own = [ticket for ticket, commands in one.delivered if commands[0].name == stream]  # type: ignore[union-attr]
+        own = [ticket for ticket, commands in one.delivered if commands[0].name == stream]  # type: ignore[attr-defined]
         assert own == sorted(own)
 
 

@@ -7,7 +7,7 @@ from random import Random
 from headwater.log.journal import files, identity
 from headwater.log.journal.journal import Journal
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 
 from ...doubles.faulty_disk import FaultyDisk
 

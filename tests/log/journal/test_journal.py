@@ -26,7 +26,9 @@ from headwater.log.journal.journal import (
 from headwater.log.seam import Ticket
 from headwater.streams import batches
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command, Delete, ForgetSegments
+from headwater.streams.commands import Command
+from headwater.streams.commands.lake import ForgetSegments
+from headwater.streams.commands.streams import Append, Delete
 
 from ...doubles.faulty_disk import FaultyDisk, Step
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench

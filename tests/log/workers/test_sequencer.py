@@ -11,7 +11,8 @@ import pytest
 from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
 from headwater.log.workers.shared_journal import HistoryDropped, SharedJournal
-from headwater.streams.commands import Append, Command, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Delete
 
 from ...doubles.faulty_disk import FaultyDisk, Step
 from ...doubles.sequencing import SequencedJournal

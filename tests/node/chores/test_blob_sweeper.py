@@ -17,7 +17,10 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import Blob, BlobStore, FolderBlobs, MemoryBlobs
 from headwater.storage.disk import RealDisk
 from headwater.storage.object_blobs import ObjectBlobs
-from headwater.streams.commands import Command, Create, Pin, PublishSnapshot, Snapshot
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Pin
+from headwater.streams.commands.snapshots import PublishSnapshot, Snapshot
+from headwater.streams.commands.streams import Create
 from headwater.streams.replies import Done, Pinned, Published, Reply
 
 from ...doubles.faulty_store import Fault, FaultyStore

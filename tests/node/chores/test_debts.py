@@ -8,7 +8,8 @@ from headwater.protocol.limits import SECOND_US
 from headwater.streams import images
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Command, DropBucket, OpenBucket, SealBucket, UnsealBucket
+from headwater.streams.commands import Command
+from headwater.streams.commands.buckets import DropBucket, OpenBucket, SealBucket, UnsealBucket
 from headwater.streams.state import State
 
 START_US = 1_700_000_000 * SECOND_US

@@ -16,7 +16,8 @@ from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.streams import images as stream_images
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command, Create, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 

@@ -13,7 +13,8 @@ from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Command, Create, Delete, Expire
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Create, Delete, Expire
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State
 

@@ -14,8 +14,8 @@ from headwater.node.committer import ask
 from headwater.node.node import Node
 from headwater.protocol.refusals import Code, Refusal
 from headwater.settings import Settings
-from headwater.streams.cluster import Checkpoint
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.cluster import Checkpoint
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.replies import Appended, Created
 from headwater.testing.nats import NatsServers, running_nats
 

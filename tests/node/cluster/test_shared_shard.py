@@ -25,8 +25,10 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.memory import MemoryStore
-from headwater.streams.cluster import LEVEL, Evict, Join, Keep, RaiseLevel
-from headwater.streams.commands import Append, Command, Create, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.cluster import Evict, Join, Keep, RaiseLevel
+from headwater.streams.commands.command import LEVEL
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, ClosedOnly, Created, Deleted, Done, Page, Reply

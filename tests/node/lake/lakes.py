@@ -16,7 +16,8 @@ from headwater.node.node import Node
 from headwater.node.reads.pages import PageCache
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.blobs import MemoryBlobs
-from headwater.streams.commands import Append, Command, Create
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.queries import Query, Read
 from headwater.streams.replies import Page, Reply
 from headwater.streams.state import State, Stream

@@ -19,21 +19,13 @@ from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.node.lake.parts import LakeParts
 from headwater.protocol import message_ends
 from headwater.protocol.limits import SECOND_US
-from headwater.streams.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    Pin,
-    Publication,
-    PublishSegment,
-    PublishSnapshot,
-    Snapshot,
-    SwapSegments,
-    Unpin,
-)
+from headwater.streams.commands import Command
+from headwater.streams.commands.consumers import DropConsumer, RegisterConsumer
+from headwater.streams.commands.forks import Pin, Unpin
+from headwater.streams.commands.lake import Publication, PublishSegment, SwapSegments
+from headwater.streams.commands.snapshots import PublishSnapshot, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.hot import Hot
-from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Appended, Placed, Reply
 from headwater.streams.segments import Segment
 from headwater.streams.state import Stream

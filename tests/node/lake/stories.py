@@ -11,8 +11,9 @@ from headwater.node.scans.scans import Scan
 from headwater.node.scans.windows import Times
 from headwater.protocol import message_ends
 from headwater.protocol.producers import Producer
-from headwater.streams.ancestry import Ancestry
-from headwater.streams.commands import Append, Create, Delete, PublishSnapshot, Snapshot
+from headwater.streams.commands.forks import Ancestry
+from headwater.streams.commands.snapshots import PublishSnapshot, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import Ordinal, Range
 from headwater.streams.replies import Appended, Created, Reply

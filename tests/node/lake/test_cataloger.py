@@ -17,7 +17,8 @@ from headwater.node.lake.cataloger import CHANGES_PER_TURN
 from headwater.node.lake.flusher import Flusher, FlushFailed, HotRun
 from headwater.storage.store import StoreFailed
 from headwater.streams.cold import Held
-from headwater.streams.commands import Delete, PublishSegment
+from headwater.streams.commands.lake import PublishSegment
+from headwater.streams.commands.streams import Delete
 from headwater.streams.state import State
 
 from ...doubles.faulty_store import Fault, FaultyStore

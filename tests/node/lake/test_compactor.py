@@ -15,9 +15,10 @@ from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.protocol.limits import MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing
-from headwater.streams.commands import Delete, SwapSegments
+from headwater.streams.commands.consumers import DropConsumer, RegisterConsumer
+from headwater.streams.commands.lake import SwapSegments
+from headwater.streams.commands.streams import Delete
 from headwater.streams.images import image_of
-from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Placed
 
 from ...doubles.faulty_store import POSSIBLE, Call, Fault

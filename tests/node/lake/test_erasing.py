@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headwater.streams.commands import Delete
+from headwater.streams.commands.streams import Delete
 
 from .lakes import Bench, bench
 

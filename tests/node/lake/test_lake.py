@@ -10,7 +10,9 @@ from headwater.node.lake.flusher import FlushFailed
 from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import StoreFailed
-from headwater.streams.commands import Create, Delete, PublishSegment, PublishSnapshot, Snapshot, Touch
+from headwater.streams.commands.lake import PublishSegment
+from headwater.streams.commands.snapshots import PublishSnapshot, Snapshot
+from headwater.streams.commands.streams import Create, Delete, Touch
 from headwater.streams.hot import hot_cost
 from headwater.streams.queries import Boundary, Read, Records
 from headwater.streams.reading import Slice

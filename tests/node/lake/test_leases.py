@@ -9,8 +9,8 @@ from headwater.node.lake import cataloger
 from headwater.node.node import Node
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Delete
-from headwater.streams.registrations import DropConsumer, LeaseLake
+from headwater.streams.commands.consumers import DropConsumer, LeaseLake
+from headwater.streams.commands.streams import Delete
 from headwater.streams.replies import Done
 
 from .handed_in import hand_in

@@ -9,8 +9,9 @@ from headwater.lake.iceberg.streams import STREAMS, read_streams
 from headwater.node.lake import lister
 from headwater.protocol.lifetimes import Lifetime
 from headwater.storage.store import Store, StoreFailed
-from headwater.streams.ancestry import Ancestry
-from headwater.streams.commands import Append, Create, Delete, OpenBucket
+from headwater.streams.commands.buckets import OpenBucket
+from headwater.streams.commands.forks import Ancestry
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.forking import ForkRequest
 from headwater.streams.replies import Reply
 

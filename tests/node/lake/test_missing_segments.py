@@ -10,7 +10,8 @@ from headwater.node.committer import Done
 from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.cold import LakeUnreadable
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Command, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Delete
 from headwater.streams.queries import Read
 from headwater.streams.replies import Page, Placed, Reply
 

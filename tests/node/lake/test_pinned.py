@@ -17,7 +17,7 @@ from pyiceberg.table import StaticTable
 from headwater.lake.format import SCHEMA
 from headwater.lake.iceberg.streams import STREAMS
 from headwater.storage.folder import FolderStore
-from headwater.streams.commands import Delete
+from headwater.streams.commands.streams import Delete
 from headwater.streams.queries import Head
 from headwater.streams.replies import Described
 from headwater.streams.state import State

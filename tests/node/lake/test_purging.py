@@ -11,12 +11,14 @@ from headwater.node.committer import Done
 from headwater.node.purges import PurgeBegun, PurgeRequest, ask_purge, status_of
 from headwater.protocol.limits import MINUTE_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.ancestry import Ancestry
 from headwater.streams.cold import Tombstone
-from headwater.streams.commands import Command, Delete, Pin, Publication, PublishSegment, Unpin
+from headwater.streams.commands import Command
+from headwater.streams.commands.consumers import RegisterConsumer
+from headwater.streams.commands.forks import Ancestry, Pin, Unpin
+from headwater.streams.commands.lake import Publication, PublishSegment
+from headwater.streams.commands.purges import WithdrawSegments
+from headwater.streams.commands.streams import Delete
 from headwater.streams.forking import ForkRequest
-from headwater.streams.purges import WithdrawSegments
-from headwater.streams.registrations import RegisterConsumer
 from headwater.streams.replies import Created, Reply
 from headwater.streams.state import State
 

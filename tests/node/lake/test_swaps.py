@@ -22,9 +22,9 @@ from headwater.node.lake.swaps import SwapRequest, Swaps
 from headwater.protocol.limits import DAY_US, MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
-from headwater.streams.commands import Delete
+from headwater.streams.commands.consumers import RegisterConsumer
+from headwater.streams.commands.streams import Delete
 from headwater.streams.hot import Hot
-from headwater.streams.registrations import RegisterConsumer
 
 from ...doubles.faulty_store import Fault
 from . import small_lake

@@ -15,7 +15,7 @@ from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.memory import MemoryStore
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.hot import hot_cost
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Page

@@ -5,7 +5,7 @@ import pytest
 from headwater.node.reads.queries import Queries
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Create
+from headwater.streams.commands.streams import Create
 from headwater.streams.queries import Read, Records
 from headwater.streams.state import State
 

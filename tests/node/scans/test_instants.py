@@ -8,7 +8,9 @@ from headwater.node.scans.instants import Instant
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Append, Command, Create, Delete, PublishSnapshot, Snapshot
+from headwater.streams.commands import Command
+from headwater.streams.commands.snapshots import PublishSnapshot, Snapshot
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.state import State, Stream
 
 from ...streams.shards import START_US, Shard

@@ -16,7 +16,7 @@ from headwater.node.scans.windows import Limits, Times
 from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Problem, Refusal
-from headwater.streams.commands import Create
+from headwater.streams.commands.streams import Create
 from headwater.streams.queries import Range
 
 from ...doubles.faulty_store import Fault, FaultyStore

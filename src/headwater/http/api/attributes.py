@@ -14,7 +14,7 @@ from headwater.http.wire.statuses import Answer
 from headwater.protocol import content_types, headers, json_mode
 from headwater.protocol.limits import ATTRS_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import SetAttrs
+from headwater.streams.commands.streams import SetAttrs
 from headwater.streams.queries import Head
 from headwater.streams.replies import Described
 

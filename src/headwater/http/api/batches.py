@@ -22,7 +22,7 @@ from headwater.protocol.limits import MESSAGES_PER_APPEND_MAX
 from headwater.protocol.offsets import render
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 from headwater.streams.replies import Appended, Duplicate, Reply
 
 _ABOUT_THE_STREAM = frozenset(

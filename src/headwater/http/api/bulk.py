@@ -26,7 +26,7 @@ from headwater.protocol import headers, names
 from headwater.protocol.content_types import media_type
 from headwater.protocol.limits import BULK_BYTES_MAX, PRODUCER_ID_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import FinishProducer
+from headwater.streams.commands.streams import FinishProducer
 from headwater.streams.replies import ClosedOnly, Done, Duplicate, Reply
 
 LINES = f"{CONTENT_TYPE}{MEDIA_TYPE}\r\n{NO_STORE_LINE}"

@@ -16,8 +16,8 @@ from headwater.node.cluster.rescue import ImageTaken, take_image
 from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.cluster.view import ClusterView, view
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.cluster import Checkpoint
-from headwater.streams.logged import ROWS
+from headwater.streams.commands.cluster import Checkpoint
+from headwater.streams.commands.command import ROWS
 from headwater.streams.replies import Reply
 
 ALONE = "This server is not a node of a cluster; start it with --cluster."

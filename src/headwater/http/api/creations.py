@@ -10,7 +10,8 @@ from headwater.http.exchange.exchange import Exchange
 from headwater.http.guard.accounts import refuse
 from headwater.node.committer import Done, Submit
 from headwater.protocol.refusals import Refusal
-from headwater.streams.commands import Command, Create
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Create
 from headwater.streams.replies import Created, Reply
 
 _STATUS = 201

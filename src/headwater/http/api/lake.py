@@ -25,14 +25,9 @@ from headwater.protocol.limits import (
 )
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
+from headwater.streams.commands import Command
+from headwater.streams.commands.consumers import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.membership import judge_proposal
-from headwater.streams.registrations import (
-    ConsumerCommand,
-    DropConsumer,
-    LeaseLake,
-    RegisterConsumer,
-    RegisterConsumerFor,
-)
 from headwater.streams.replies import Done, Reply
 
 ALL_TABLES = "all"
@@ -156,7 +151,7 @@ def register(request: Request, address: Address, exchange: Exchange) -> None:
     exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
-def _registering(exchange: Exchange, name: str, given: Registration) -> ConsumerCommand | Refusal:
+def _registering(exchange: Exchange, name: str, given: Registration) -> Command | Refusal:
     shard, silence = _shard(exchange), given.silence_seconds
     if given.lease_seconds is not None and given.positions is None and silence is None:
         return LeaseLake(name, given.lease_seconds * SECOND_US, given.renew)

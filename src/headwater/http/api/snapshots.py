@@ -20,7 +20,7 @@ from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import Blob
 from headwater.storage.disk import shortage_of
-from headwater.streams.commands import PublishSnapshot, Retain, Snapshot
+from headwater.streams.commands.snapshots import PublishSnapshot, Retain, Snapshot
 from headwater.streams.queries import Boundary, Head
 from headwater.streams.replies import Anchored, Described, Reply
 

@@ -31,9 +31,10 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import KIB
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.ancestry import Ancestry
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Append, Command, Create, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.forks import Ancestry
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.forking import ForkRequest, split_body
 from headwater.streams.queries import Head
 from headwater.streams.replies import Described

@@ -20,7 +20,8 @@ from headwater.log.jetstream import judging
 from headwater.log.jetstream.judging import SESSION_PARTS_BYTES_MAX, SESSION_US, Judge, Taken, pieces_of, seed_of
 from headwater.log.seam import Ticket
 from headwater.streams import batches
-from headwater.streams.commands import Append, Command
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append
 
 FREIGHT_BYTES_IN_FLIGHT_MAX = 1024 * 1024
 """How much of the freight lane is in flight: what a small batch may have to wait for."""
@@ -258,5 +259,5 @@ class Publisher:
 def _streams_of(commands: list[Command]) -> frozenset[str] | None:
     """The streams that appends go to; None if there is any other command among them."""
     if all(type(command) is Append for command in commands):
-        return frozenset(command.name for command in commands)  # type: ignore[union-attr]
+        return frozenset(command.name for command in commands)  # type: ignore[attr-defined]
     return None

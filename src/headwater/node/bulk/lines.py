@@ -27,7 +27,7 @@ from headwater.protocol.limits import MIB
 from headwater.protocol.names import parse_whole
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands.streams import Append, Create
 from headwater.streams.replies import Appended, ClosedOnly, Created, Duplicate, Existed, Reply
 from headwater.streams.state import Stream
 

@@ -26,7 +26,7 @@ from headwater.protocol.limits import (
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 
 STEP_ROWS = 8_192
 """Values that are converted to Python objects in one step: about a millisecond of holding the GIL."""

@@ -19,7 +19,7 @@ from headwater.node.periodic import Periodic
 from headwater.protocol.limits import MINUTE_US, SECOND_US, SNAPSHOT_UPLOAD_US_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobStore, deadline_of, upload_of
-from headwater.streams.commands import Discarded
+from headwater.streams.commands.snapshots import Discarded
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 

@@ -10,7 +10,7 @@ from headwater.node.chores.imager import ImageLimits, Imager
 from headwater.node.chores.purger import Purger
 from headwater.node.committer import Now, Submit
 from headwater.node.lake.lake import Lake
-from headwater.streams.commands import ForgetSegments
+from headwater.streams.commands.lake import ForgetSegments
 from headwater.streams.state import State
 
 

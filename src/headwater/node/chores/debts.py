@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from headwater.node.committer import Done, Now, Submit
-from headwater.streams.commands import Confirm, Paid, Settle, Unpin
+from headwater.streams.commands.forks import Confirm, Paid, Settle, Unpin
 from headwater.streams.replies import Reply, Settled
 from headwater.streams.state import State
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.purges import Purge
+from headwater.streams.commands.purges import Purge
 from headwater.streams.state import State, Stream
 
 NAMES_PER_TURN = 500

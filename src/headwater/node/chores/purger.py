@@ -18,8 +18,10 @@ from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.imager import Imager
 from headwater.node.committer import Submit, ask
 from headwater.node.lake.lake import Lake
-from headwater.streams.commands import Command, Delete, Expire, ForgetSegments
-from headwater.streams.purges import DELETING, DONE, DROPPING, REFUSED, REWRITING, AdvancePurge, Purge
+from headwater.streams.commands import Command
+from headwater.streams.commands.lake import ForgetSegments
+from headwater.streams.commands.purges import DELETING, DONE, DROPPING, REFUSED, REWRITING, AdvancePurge, Purge
+from headwater.streams.commands.streams import Delete, Expire
 from headwater.streams.replies import Done
 from headwater.streams.state import State, Stream
 

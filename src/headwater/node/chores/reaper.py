@@ -12,7 +12,7 @@ from headwater.node.reads.tails import Tails
 from headwater.node.renewals import Renewals
 from headwater.protocol.lifetimes import deadline, touch_interval_us
 from headwater.protocol.limits import SECOND_US
-from headwater.streams.commands import Expire
+from headwater.streams.commands.streams import Expire
 from headwater.streams.replies import Reply
 from headwater.streams.state import State, Stream
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headwater.node.committer import Now, Submit, ask
 from headwater.protocol.limits import SECOND_US
-from headwater.streams.cluster import Keep, Keeper
+from headwater.streams.commands.cluster import Keep, Keeper
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 

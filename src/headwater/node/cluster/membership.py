@@ -16,7 +16,7 @@ from enum import Enum
 from headwater.log.seam import MemberLog
 from headwater.node.cluster.keeping import NodeId
 from headwater.node.committer import Now, Submit, ask
-from headwater.streams.cluster import Evict, Join, Keeper, Member, RaiseLevel
+from headwater.streams.commands.cluster import Evict, Join, Keeper, Member, RaiseLevel
 from headwater.streams.membership import judge_level
 from headwater.streams.replies import Misplaced, Reply
 from headwater.streams.state import State

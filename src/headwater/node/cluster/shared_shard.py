@@ -20,7 +20,8 @@ from headwater.node.committer import Done, Submit
 from headwater.node.shard import Shard
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.batches import CLIENT_COMMANDS, cost_bytes
-from headwater.streams.commands import Append, Command, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Delete
 from headwater.streams.queries import Boundary
 from headwater.streams.replies import Reply
 

@@ -12,7 +12,7 @@ from headwater.log.seam import MemberLog
 from headwater.node.cluster.shared_shard import SharedShard
 from headwater.protocol.limits import SECOND_US
 from headwater.storage.store import KeyMissing, StoreFailed
-from headwater.streams.cluster import Member
+from headwater.streams.commands.cluster import Member
 
 
 class MemberView(msgspec.Struct, frozen=True):

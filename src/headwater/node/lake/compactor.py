@@ -29,8 +29,8 @@ from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
 from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MIB, SECOND_US, STREAMS_PER_SEGMENT_MAX
 from headwater.streams.cold import ALL, Held
-from headwater.streams.commands import Publication, SwapSegments
-from headwater.streams.registrations import DropConsumer
+from headwater.streams.commands.consumers import DropConsumer
+from headwater.streams.commands.lake import Publication, SwapSegments
 from headwater.streams.replies import Placed
 from headwater.streams.segments import Segment
 from headwater.streams.state import Stream

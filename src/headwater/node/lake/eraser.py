@@ -30,8 +30,8 @@ from headwater.node.lake.sweeper import SEGMENTS_PER_TURN, LakeSweeper
 from headwater.node.threads import in_thread
 from headwater.storage.store import Item, KeyMissing
 from headwater.streams.cold import Tombstone
-from headwater.streams.purges import WithdrawSegments
-from headwater.streams.registrations import DropConsumer
+from headwater.streams.commands.consumers import DropConsumer
+from headwater.streams.commands.purges import WithdrawSegments
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
-from headwater.streams.commands import Publication, PublishSegment
+from headwater.streams.commands.lake import Publication, PublishSegment
 from headwater.streams.hot import Hot
 from headwater.streams.replies import Placed
 

@@ -16,9 +16,9 @@ from headwater.node.lake.swaps import Swaps
 from headwater.node.reads.cold import ColdReads
 from headwater.settings import Settings
 from headwater.storage.store import Store
-from headwater.streams.cluster import AskFlush, AskTables, Cataloged
+from headwater.streams.commands.cluster import AskFlush, AskTables, Cataloged
+from headwater.streams.commands.command import ROWS
 from headwater.streams.fetched import Fetched
-from headwater.streams.logged import ROWS
 from headwater.streams.queries import Query
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State

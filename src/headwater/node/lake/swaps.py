@@ -30,7 +30,7 @@ from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import DAY_US, STREAMS_PER_SEGMENT_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, StoreFailed
-from headwater.streams.commands import Publication, SwapSegments
+from headwater.streams.commands.lake import Publication, SwapSegments
 from headwater.streams.replies import Misplaced, Placed
 from headwater.streams.segments import Segment
 

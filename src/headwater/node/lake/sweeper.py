@@ -18,7 +18,7 @@ from headwater.node.committer import ask
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
 from headwater.protocol.limits import SECOND_US
-from headwater.streams.commands import ForgetSegments
+from headwater.streams.commands.lake import ForgetSegments
 from headwater.streams.segments import Segment
 
 FORGET_AT_ONCE_MAX = 1_000

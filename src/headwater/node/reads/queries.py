@@ -11,7 +11,7 @@ from headwater.protocol.limits import PAGE_MESSAGES_MAX
 from headwater.protocol.offsets import NOW
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarnation_changed
 from headwater.streams import buckets, forking, queries, reading, snapshots
-from headwater.streams.ancestry import Origin
+from headwater.streams.commands.forks import Origin
 from headwater.streams.fetched import NOTHING_FETCHED, Fetched
 from headwater.streams.queries import Anchor, Boundary, ForkTarget, Head, Listing, Query, Read
 from headwater.streams.replies import Anchored, Described, Page, Reply

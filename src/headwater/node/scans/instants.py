@@ -8,7 +8,7 @@ from copy import copy
 
 from headwater.node.reads.cold import ColdReads
 from headwater.protocol.refusals import Refusal, stream_not_found
-from headwater.streams.ancestry import Origin
+from headwater.streams.commands.forks import Origin
 from headwater.streams.segments import Segment
 from headwater.streams.state import State, Stream, living
 

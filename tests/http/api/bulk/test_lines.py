@@ -19,7 +19,8 @@ from headwater.protocol import message_ends
 from headwater.protocol.content_types import DEFAULT
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
-from headwater.streams.commands import Append, Command, Create, Delete
+from headwater.streams.commands import Command
+from headwater.streams.commands.streams import Append, Create, Delete
 from headwater.streams.hot import hot_cost
 from headwater.streams.replies import Appended, Created, Reply
 from headwater.streams.state import State, Stream

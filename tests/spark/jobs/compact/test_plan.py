@@ -20,11 +20,13 @@ from headwater.protocol.limits import PIN_DEADLINE_US
 from headwater.spark.failures import LinkRefused
 from headwater.spark.jobs.compact import Dead, Outcome, carry_out, plan_rewrites
 from headwater.streams import forking
-from headwater.streams.ancestry import Ancestry
-from headwater.streams.commands import Command, Delete, Paid, Publication, SwapSegments, Unpin
+from headwater.streams.commands import Command
+from headwater.streams.commands.consumers import RegisterConsumer
+from headwater.streams.commands.forks import Ancestry, Paid, Unpin
+from headwater.streams.commands.lake import Publication, SwapSegments
+from headwater.streams.commands.streams import Delete
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import ForkTarget
-from headwater.streams.registrations import RegisterConsumer
 from headwater.streams.replies import Placed, Reply
 
 from ....doubles.faulty_store import POSSIBLE, Call, Fault

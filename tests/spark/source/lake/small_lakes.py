@@ -19,7 +19,7 @@ from headwater.spark.source.lake import reader
 from headwater.spark.source.lake.plan import LakePartition
 from headwater.spark.source.lake.reader import read_lake
 from headwater.storage.store import Store
-from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
+from headwater.streams.commands.consumers import DropConsumer, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done
 
 from ....node.lake.small_lake import Lake

@@ -19,7 +19,7 @@ from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import DataLost
 from headwater.spark.source.lake import keeping as checkpoints
 from headwater.spark.source.lake.keeping import AD_HOC_SILENCE_SECONDS, Registrar, is_temporary
-from headwater.streams.commands import Delete
+from headwater.streams.commands.streams import Delete
 from headwater.testing import RunningServer
 
 from ...running import Batches

@@ -23,7 +23,7 @@ from headwater.spark.source.lake.plan import (
     row_filter_for,
 )
 from headwater.spark.source.portions import pack, share
-from headwater.streams.commands import Delete
+from headwater.streams.commands.streams import Delete
 from headwater.testing import RunningServer
 
 from ...streams import streams_in

@@ -15,7 +15,7 @@ from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
 from headwater.spark.source.lake import reader as lake_reader
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, LakeUnusable, row_filter_for
 from headwater.spark.source.lake.reader import narrowed
-from headwater.streams.commands import Delete
+from headwater.streams.commands.streams import Delete
 
 from ....doubles.faulty_store import Fault
 from ....node.lake.small_lake import Chance

@@ -9,8 +9,8 @@ from headwater.protocol.limits import CONSUMER_IDLE_US, SECOND_US
 from headwater.spark.options.source import DataLost
 from headwater.spark.source.lake.stream import REGISTER_SECONDS, LakeOffset, LakeStream
 from headwater.spark.source.portions import TriggerLimits
-from headwater.streams.commands import Delete
-from headwater.streams.registrations import DropConsumer
+from headwater.streams.commands.consumers import DropConsumer
+from headwater.streams.commands.streams import Delete
 
 from .lake_queries import Clock, batches, read, registered, stream
 from .small_lakes import SmallLake, small_lake

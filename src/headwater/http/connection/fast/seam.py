@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.http.wire.stages import Stage
-from headwater.streams.commands import Append
+from headwater.streams.commands.streams import Append
 from headwater.streams.queries import Read
 from headwater.streams.replies import Reply
 from headwater.streams.state import State, Stream

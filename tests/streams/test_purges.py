@@ -4,11 +4,11 @@ import pytest
 
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams import purging
-from headwater.streams.cluster import Keep
-from headwater.streams.commands import Command, Create, PublishSegment
-from headwater.streams.images import image_of, restore
-from headwater.streams.purges import (
+from headwater.streams import purges as purging
+from headwater.streams.commands import Command
+from headwater.streams.commands.cluster import Keep
+from headwater.streams.commands.lake import PublishSegment
+from headwater.streams.commands.purges import (
     DELETING,
     DONE,
     DROPPING,
@@ -19,6 +19,8 @@ from headwater.streams.purges import (
     Purge,
     WithdrawSegments,
 )
+from headwater.streams.commands.streams import Create
+from headwater.streams.images import image_of, restore
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
 
 from .lakes import LATE, rewrite

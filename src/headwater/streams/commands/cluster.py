@@ -2,10 +2,7 @@
 
 import msgspec
 
-from headwater.streams.logged import LEVEL_FIRST, Logged, Row
-
-LEVEL = 4
-"""The newest level of commands that this version can apply; a command's row names its own."""
+from headwater.streams.commands.command import LEVEL_FIRST, Command, Row
 
 
 class Member(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -45,7 +42,7 @@ class Cluster(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 @Row(asked_by="chore", room="frees")
-class Join(Logged, frozen=True, tag="join.1"):
+class Join(Command, frozen=True, tag="join.1"):
     """A process becomes a member under a name, replacing the one that had it; `level` says which commands it knows."""
 
     node: str
@@ -57,7 +54,7 @@ class Join(Logged, frozen=True, tag="join.1"):
 
 
 @Row(asked_by="chore", room="frees")
-class Evict(Logged, frozen=True, tag="evict.1"):
+class Evict(Command, frozen=True, tag="evict.1"):
     """A process is no longer a member: it left, or was silent for too long."""
 
     node: str
@@ -67,7 +64,7 @@ class Evict(Logged, frozen=True, tag="evict.1"):
 
 
 @Row(asked_by="chore", room="frees")
-class Keep(Logged, frozen=True, tag="keep.1"):
+class Keep(Command, frozen=True, tag="keep.1"):
     """A node takes over the chores, continues them, or gives them back (for no time); judged by the shard's time."""
 
     node: str
@@ -76,35 +73,35 @@ class Keep(Logged, frozen=True, tag="keep.1"):
 
 
 @Row(asked_by="chore", room="frees")
-class RaiseLevel(Logged, frozen=True, tag="raise-level.1"):
+class RaiseLevel(Command, frozen=True, tag="raise-level.1"):
     """Allow commands of this level; refused while a member does not know them."""
 
     level: int
 
 
 @Row(asked_by="client", room="frees", level=2)
-class Checkpoint(Logged, frozen=True, tag="checkpoint.1"):
+class Checkpoint(Command, frozen=True, tag="checkpoint.1"):
     """Every node hashes its state at this position, so that they can be compared."""
 
     id: str
 
 
 @Row(asked_by="client", room="frees")
-class AskFlush(Logged, frozen=True, tag="ask-flush.1"):
+class AskFlush(Command, frozen=True, tag="ask-flush.1"):
     """A node asks the one that does the chores for a flush of everything up to here."""
 
     node: str
 
 
 @Row(asked_by="client", room="frees", level=3)
-class AskTables(Logged, frozen=True, tag="ask-tables.1"):
+class AskTables(Command, frozen=True, tag="ask-tables.1"):
     """A node asks the one that does the chores for a flush, and for all of the lake's tables, as of here."""
 
     node: str
 
 
 @Row(asked_by="chore", room="frees")
-class Cataloged(Logged, frozen=True, tag="cataloged.1"):
+class Cataloged(Command, frozen=True, tag="cataloged.1"):
     """Every row up to a position is in the lake and in its catalog, says the node that does the chores."""
 
     position: int

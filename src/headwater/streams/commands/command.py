@@ -5,13 +5,15 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 LEVEL_FIRST = 1
+LEVEL = 4
+"""The newest level of commands that this version can apply; a command's row names its own."""
 
 
-class Logged(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Common to all commands: encoded as an array that begins with the tag."""
+class Command(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A change of a shard's state, encoded as an array that begins with the tag."""
 
 
-_Kind = TypeVar("_Kind", bound=type[Logged])
+_Kind = TypeVar("_Kind", bound=type[Command])
 
 
 class Row(NamedTuple):
@@ -32,4 +34,4 @@ class Row(NamedTuple):
 
 
 ROWS: dict[type, Row] = {}
-"""The row of every command; complete once `commands` is imported."""
+"""Every command with its row; complete once `commands` is imported."""

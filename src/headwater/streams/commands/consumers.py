@@ -1,10 +1,10 @@
 """What consumers of the lake report, as commands: how far they have read, or for how long they need its objects."""
 
-from headwater.streams.logged import Logged, Row
+from headwater.streams.commands.command import Command, Row
 
 
 @Row(asked_by="client", room="frees")
-class RegisterConsumer(Logged, frozen=True, tag="register-reader.1"):
+class RegisterConsumer(Command, frozen=True, tag="register-reader.1"):
     """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
 
     consumer: str
@@ -14,7 +14,7 @@ class RegisterConsumer(Logged, frozen=True, tag="register-reader.1"):
 
 
 @Row(asked_by="client", room="frees", level=4)
-class RegisterConsumerFor(Logged, frozen=True, tag="register-reader.2"):
+class RegisterConsumerFor(Command, frozen=True, tag="register-reader.2"):
     """The same, of a consumer that says itself how long it may be silent from here on."""
 
     consumer: str
@@ -24,7 +24,7 @@ class RegisterConsumerFor(Logged, frozen=True, tag="register-reader.2"):
 
 
 @Row(asked_by="client", room="frees")
-class LeaseLake(Logged, frozen=True, tag="lease.1"):
+class LeaseLake(Command, frozen=True, tag="lease.1"):
     """Keep every object that the lake has now for this long; a renewal keeps those of the beginning for longer."""
 
     consumer: str
@@ -33,10 +33,7 @@ class LeaseLake(Logged, frozen=True, tag="lease.1"):
 
 
 @Row(asked_by="client", room="frees")
-class DropConsumer(Logged, frozen=True, tag="drop-reader.1"):
+class DropConsumer(Command, frozen=True, tag="drop-reader.1"):
     """Remove a consumer: nothing is kept for it any more."""
 
     consumer: str
-
-
-ConsumerCommand = RegisterConsumer | RegisterConsumerFor | LeaseLake | DropConsumer
