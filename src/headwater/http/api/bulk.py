@@ -70,7 +70,7 @@ def _begin(exchange: Exchange) -> None:
 def _enter(exchange: Exchange, place: Place) -> None:
     if exchange.connection.lost:
         place.leave()
-    elif exchange.judge_again():  # It may have waited for half a minute.
+    elif exchange.recheck():  # It may have waited for half a minute.
         exchange.await_task(_append(exchange, place), partial(_answer, exchange))
 
 

@@ -59,7 +59,7 @@ class LongPoll:
         self._node.wait(self._read.name, self)
 
     def wake(self, shared: Shared) -> None:
-        if self._exchange.has_stale_rights:
+        if self._exchange.needs_recheck:
             # After new rules, a signature takes up to 0.1 ms; its next tick judges it, which is one of few in a turn.
             self._woken = True
             return
@@ -72,7 +72,7 @@ class LongPoll:
         self._end(page)
 
     def finish(self) -> None:
-        if self._exchange.remains_admitted():
+        if self._exchange.may_still_read():
             self._end(self._page())
         else:
             self._end_without_news()
@@ -118,7 +118,7 @@ class LongPoll:
             self._timer.cancel()
 
     def tick(self, now: float) -> None:
-        if not self._exchange.remains_admitted(ticks=True):
+        if not self._exchange.may_still_read(ticks=True):
             self._end_without_news()
         elif self._woken:
             self._woken = False
@@ -320,7 +320,7 @@ class SseRead:
 
     def _credential_ended(self, *, ticks: bool = False) -> bool:
         """End the response if the client may no longer read; a page gets a new credential and resumes."""
-        if self._exchange.remains_admitted(ticks=ticks):
+        if self._exchange.may_still_read(ticks=ticks):
             return False
         self._tell_offset()
         self._connection.write(self._framed(sse.CREDENTIAL_EXPIRED))

@@ -130,7 +130,7 @@ class MultiTail:
 
     def wake(self, leg: Leg, shared: Shared) -> None:
         """The stream of a leg has changed."""
-        stale = self._exchange.has_stale_rights
+        stale = self._exchange.needs_recheck
         if self._over or leg.queued or leg.busy or (not stale and self._credential_ended()):
             return
         full = stale or self._connection.write_paused or self._unsent_bytes >= BYTES_PER_TURN
@@ -156,7 +156,7 @@ class MultiTail:
         self._turn = None
         account = self._exchange.account
         in_debt = account is not None and account.reads.debt_seconds() > 0
-        if in_debt or self._exchange.has_stale_rights or self._credential_ended():
+        if in_debt or self._exchange.needs_recheck or self._credential_ended():
             return
         line = self._line
         for _ in range(min(len(line), LEGS_PER_TURN)):
@@ -289,7 +289,7 @@ class MultiTail:
 
     def _credential_ended(self, *, ticks: bool = False) -> bool:
         """End the response if the client may no longer read all streams."""
-        if self._exchange.remains_admitted(self._names, ticks=ticks):
+        if self._exchange.may_still_read(self._names, ticks=ticks):
             return False
         self.end("credential_expired")
         return True

@@ -177,7 +177,7 @@ def _read_fresh(request: ReadRequest, exchange: Exchange) -> None:
         if isinstance(page, Page) and not page.up_to_date:
             _read(request, exchange)
             return
-    exchange.when_fresh(partial(_read, request, exchange))
+    exchange.behind_barrier(partial(_read, request, exchange))
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:

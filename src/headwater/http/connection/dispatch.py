@@ -27,15 +27,15 @@ def open_exchange(connection: Carrier, request: Request, *, close: bool) -> Exch
     context = connection.context
     return Exchange(
         connection,
+        context,
         context.node,
+        request,
+        request,
+        context.gate.changes,
+        EVERYBODY,
+        context.voice,
         close,
         monotonic(),
-        context=context,
-        request=request,
-        judged=request,
-        judged_by=context.gate.changes,
-        identity=EVERYBODY,
-        voice=context.voice,
     )
 
 

@@ -7,6 +7,9 @@ is not queued yet, so later writes wait for that. So a pipeline behaves as if it
 
 With one exception: a write does not wait for a live read, which may be waiting for just that write. Other reads do, so
 a connection never has more than one live read, and holds no pages that cannot be sent yet.
+
+Rights can end while a request waits: its credential expires, or the access rules are reloaded. So whatever resumes a
+request rechecks it first: `recheck` before its work begins, `may_still_read` before a live read gets more.
 """
 
 import logging
@@ -15,7 +18,7 @@ import secrets
 import sys
 from asyncio import Future, Task, get_running_loop
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from time import monotonic
@@ -23,13 +26,17 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from headwater.access.allowances import Account
 from headwater.access.audit import Event
+from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http.context import Context
-from headwater.http.exchange.admission import AdmittedRequest
-from headwater.http.exchange.auditing import record_change
+from headwater.http.exchange.auditing import record_change, record_denied
+from headwater.http.guard.accounts import refuse
 from headwater.http.guard.gates import Caller
 from headwater.http.wire import statuses
-from headwater.http.wire.statuses import Answer
+from headwater.http.wire.requests import NOTHING, Request, cut_access_token
+from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.cluster.shared_shard import STALE
 from headwater.node.node import Node
 from headwater.protocol import headers
@@ -49,6 +56,7 @@ _ORIGIN = headers.ORIGIN.key
 _FORKED_FROM = headers.STREAM_FORKED_FROM.key
 _OWN_LINES = frozenset({_REQUEST_ID, _ORIGIN})
 """Headers of a request that may add lines to its response."""
+_RULES_CHANGED = Refusal(Code.OVERLOADED, "The access rules changed while this request waited; send it again.")
 
 
 class Kind(Enum):
@@ -126,13 +134,34 @@ class Carrier(Caller, Protocol):
         """Close at once, so that the client sees that the response is incomplete."""
 
 
-class Exchange(AdmittedRequest, eq=False):
-    """One request that is being answered. A struct, because it is made for every request."""
+class Exchange(msgspec.Struct, eq=False):
+    """One request that the gate has admitted, and its response. A struct, because it is made for every request."""
 
     connection: Carrier
+    context: Context
     node: Node
+    request: Request
+    judged: Request
+    """The request as the gate judged it, with the credential in its URL."""
+    judged_by: int
+    """How often the rules had changed when it was judged."""
+    identity: Identity
+    """The client that sent it."""
+    voice: Voice
     close: bool
     began_at_seconds: float
+    action: Action = Action.NONE
+    judged_name: str | None = None
+    """What it does, and the name by which that was judged; None if its handler judges the names."""
+    account: Account | None = None
+    """What its principal has left of its limits, if there may be any."""
+    live_slots: int = 0
+    ticket: bytes | None = None
+    """The credential that was in its URL."""
+    keys_missing: bool = False
+    """Whether it could not be rechecked, because the keys of an issuer are missing."""
+    name: str = ""
+    """The stream that it is about, if any."""
     kind: Kind = READ
     fetching: bool = False
     """Whether it waits for bytes from the lake, for a thread, or for a barrier."""
@@ -151,7 +180,7 @@ class Exchange(AdmittedRequest, eq=False):
         What answers from state does it behind a barrier: it sees everything that any node has acknowledged.
         """
         if kind is not WRITE and self.node.shared:
-            work, arguments = self.when_fresh, (partial(work, *arguments),)
+            work, arguments = self.behind_barrier, (partial(work, *arguments),)
         self.run_at_once(kind, work, *arguments)
 
     def run_at_once(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
@@ -163,18 +192,18 @@ class Exchange(AdmittedRequest, eq=False):
         else:
             self.start = partial(work, *arguments)
 
-    def when_fresh(self, work: Callable[[], None]) -> None:
+    def behind_barrier(self, work: Callable[[], None]) -> None:
         """Work when everything is applied here that any node had acknowledged before; later writes wait until then."""
         self.fetching = True
-        self.node.barrier(partial(self._fresh, work))
+        self.node.barrier(partial(self._resume, work))
 
-    def _fresh(self, work: Callable[[], None], fresh: bool) -> None:
+    def _resume(self, work: Callable[[], None], is_fresh: bool) -> None:
         self.fetching = False
-        if not fresh:
+        if not is_fresh:
             self.refuse(Code.LOG_UNAVAILABLE, self.node.outage or STALE)
         elif self.connection.lost:
             self.give_up()
-        elif self.judge_again():
+        elif self.recheck():
             self._try(work)
             if self.kind is LIVE:
                 self.connection.finished()  # Writes that waited can begin now: it may wait for what they bring.
@@ -182,22 +211,14 @@ class Exchange(AdmittedRequest, eq=False):
     def wait_in_line(self, work: Callable[[], None]) -> None:
         """Work when long pages may be sent again; later writes wait until then."""
         self.fetching = True
-        self.context.long_pages.wait(partial(self._fresh, work, True))
+        self.context.long_pages.wait(partial(self._resume, work, True))
 
     def begin(self) -> None:
         """Do the work that had to wait, unless the client may not do it any more."""
         start, self.start = self.start, None
         assert start is not None, "only an exchange that waits can begin"
-        if self.judge_again():
+        if self.recheck():
             self._try(start)
-
-    def judge_again(self) -> bool:
-        """Whether the client may still do what had to wait; if not, that is its answer."""
-        refusal = self.refuse_by_now()
-        if refusal is not None:
-            self.give_up()
-            self.reply(refusal)
-        return refusal is None
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
@@ -345,6 +366,101 @@ class Exchange(AdmittedRequest, eq=False):
     def url(self, more: str = "") -> str:
         """The absolute URL of this request, or of something below it."""
         return f"{self.origin()}{self.request.path.decode('latin-1')}{more}"
+
+    # -- Rights and limits ------------------------------------------------------------------------------------------
+
+    @property
+    def needs_recheck(self) -> bool:
+        """Whether the rules have changed since it was judged: it gets nothing more before it is judged again."""
+        return self.judged_by != self.context.gate.changes
+
+    def recheck(self) -> bool:
+        """Whether the client may still do what had to wait; if not, that is its answer."""
+        refusal = self._refusal_by_now()
+        if refusal is not None:
+            self.give_up()
+            self.reply(refusal)
+        return refusal is None
+
+    def _refusal_by_now(self) -> Refusal | None:
+        """Why a request that had to wait is refused: its credential has ended, or the rules differ."""
+        if not self.needs_recheck and monotonic() < self.identity.expires_at:
+            return None
+        gate, before = self.context.gate, self.identity
+        renewed = gate.admit(self.judged, self.action, self.judged_name, self.connection)
+        if isinstance(renewed, Refusal):
+            record_denied(self.context, self.judged, self.connection, self.action, self.judged_name, renewed)
+            self.name = ""  # Not even the type of the stream may show in the answer.
+            return renewed
+        if (renewed.exact, renewed.prefixes) != (before.exact, before.prefixes):
+            # Names in its body, its query or its headers were judged by the rights that it had.
+            return _RULES_CHANGED
+        self.identity, self.judged_by = renewed, gate.changes
+        self.voice = self.context.renew_voice(self.voice, self.name)
+        return None
+
+    def may_still_read(self, names: Sequence[str] = (), *, ticks: bool = False) -> bool:
+        """Whether the client may still read its stream, or all of these: no credential and no right has ended.
+
+        What is doubtful is judged again when time has passed, and not with every append, which may wake thousands.
+        """
+        if monotonic() >= self.identity.expires_at:
+            return False
+        if self.needs_recheck or (ticks and self.keys_missing):
+            gate = self.context.gate
+            renewed = gate.renew(self.judged, None if names else self.name, self.connection)
+            self.keys_missing = isinstance(renewed, Refusal) and renewed.code is Code.AUTH_UNAVAILABLE
+            if isinstance(renewed, Identity):
+                if not all(renewed.may(Action.READ, name) for name in names):
+                    return False
+                self.identity = renewed
+            elif not self.keys_missing:
+                return False
+            self.judged_by = gate.changes
+        return True
+
+    def refuse_right(self, action: Action, name: str | None) -> Refusal:
+        """The refusal of what the client may not do, which is recorded."""
+        refusal = self.context.gate.forbid(self.request, self.identity, action, name)
+        record_denied(self.context, self.request, self.connection, action, name, refusal)
+        return refusal
+
+    def charge_read(self, size: int) -> None:
+        """Charge bytes that are sent to the client."""
+        if self.account is not None:
+            seconds = self.account.reads.spend(size)
+            if seconds:
+                self.connection.mute(seconds)
+
+    def take_live_slots(self, count: int = 1) -> Refusal | None:
+        """Count live reads of the client until this exchange has ended, unless it has too many."""
+        exceeded = None if self.account is None else self.account.live_reads.begin(count)
+        if exceeded is not None:
+            return refuse(exceeded)
+        self.live_slots = count
+        return None
+
+    def release_live_slots(self) -> None:
+        """The live reads have ended. Idempotent."""
+        if self.account is not None:
+            self.account.live_reads.end(self.live_slots)
+        self.live_slots = 0
+
+    def cut_ticket(self) -> None:
+        """Take the credential out of the URL, so that no cache, page or redirect gets to see it."""
+        query, self.ticket = cut_access_token(self.request.query)
+        self.request = self.request.with_query(query)
+
+    def forget_body(self) -> None:
+        """Release the body of a request that is kept as long as its response lasts."""
+        if self.request.intake is not None:
+            self.request.intake.release()
+        self.request, self.judged = self.request.with_body(b""), self.judged.with_body(b"")
+
+    def forget_head(self) -> None:
+        """Release the request of a response that lasts, unless rules may change by which it would be judged again."""
+        if self.context.guard is None:
+            self.request = self.judged = NOTHING
 
     # -- Counting and logging -------------------------------------------------------------------------------------
 
