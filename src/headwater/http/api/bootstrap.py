@@ -13,7 +13,7 @@ from headwater.http.wire.rendering import NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
 from headwater.node.node import Node
 from headwater.node.reads.bootstrap import Bootstrap
-from headwater.node.reads.fetcher import fetch_messages
+from headwater.node.reads.pages import fetch_messages
 from headwater.protocol import content_types, headers, multipart
 from headwater.protocol.offsets import render
 from headwater.protocol.refusals import Code, Refusal

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from headwater.node.committer import Now
-from headwater.node.reads.fetcher import fetch, fetch_records
-from headwater.node.reads.pages import PageCache
+from headwater.node.reads.pages import PageCache, fetch, fetch_records
 from headwater.protocol.content_types import ENVELOPES, NDJSON, is_json
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PAGE_MESSAGES_MAX
