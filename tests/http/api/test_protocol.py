@@ -219,6 +219,14 @@ def test_a_client_that_has_said_all_still_gets_its_answers(wire: Wire, text: str
     assert wire.receive().body == b"abc"
 
 
+def test_a_client_that_has_said_all_and_something_bad_gets_all_answers(wire: Wire, text: str) -> None:
+    wire.send(post(text, b"abc") + b"garbage\r\n\r\n")
+    wire.socket.shutdown(socket.SHUT_WR)
+    assert wire.receive().status == 204
+    refused(wire.receive(), 400, "bad_request")
+    assert wire.ended()
+
+
 # -- Closing -----------------------------------------------------------------------------------------------------------
 
 

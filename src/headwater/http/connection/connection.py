@@ -49,7 +49,7 @@ class Connection(SecurableProtocol):
         self.exchanges = self._pipeline.exchanges
         self._receiving = Receiving(self, router.find)
         self.inflow, self._unsent = Inflow(self._feed_rest), Unsent(context.sending)
-        self.reserved, self.starting, self._lingered_bytes = False, False, 0
+        self.reserved, self.starting, self._ended, self._lingered_bytes = False, False, False, 0
 
     # -- Who the client is ----------------------------------------------------------------------------------------
 
@@ -111,9 +111,9 @@ class Connection(SecurableProtocol):
 
     def eof_received(self) -> bool:
         """The client sends no more; keep the connection for the answers it waits for, unless one never ends."""
-        if not self.exchanges or self._pipeline.endless or self.parser.refused:
+        if not self.exchanges or self._pipeline.endless:
             return False
-        self.exchanges[-1].close = True
+        self._ended = self.exchanges[-1].close = True
         return True
 
     def pause_writing(self) -> None:
@@ -266,7 +266,7 @@ class Connection(SecurableProtocol):
 
     def _sent(self, last: Exchange) -> None:
         if last.close:
-            if self.parser.refused:
+            if self.parser.refused and not self._ended:
                 self.transport.write_eof()
                 if not self.write_paused:
                     self.deadline = self.context.now + LINGER_SECONDS
