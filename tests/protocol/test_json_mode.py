@@ -124,6 +124,14 @@ def test_a_message_has_a_most_that_it_may_be_nested(opening: bytes, inside: byte
         assert not json_mode.is_object(message)
 
 
+def test_a_short_text_that_ends_too_early_is_too_deep_first() -> None:
+    for levels in (JSON_DEPTH_MAX + 1, 2 * JSON_DEPTH_MAX):
+        assert json_mode.split(b"[" * levels) == json_mode.TOO_DEEP
+    shallow = json_mode.split(b"[" * JSON_DEPTH_MAX)
+    assert isinstance(shallow, Refusal)
+    assert "truncated" in shallow.detail
+
+
 @given(
     st.recursive(
         st.text('[]{}"\\a') | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text('[{"'), inner)

@@ -15,7 +15,7 @@ WHITESPACE = b" \t\r\n"
 PIECE_BYTES = MIB
 """How much is searched for escapes at once: a few milliseconds."""
 SHALLOW_BYTES_MAX = 2 * JSON_DEPTH_MAX
-"""A value that is not longer cannot be nested too deeply: each level takes two brackets."""
+"""A whole value that is not longer cannot be nested too deeply: each level takes two brackets."""
 _BRACKETS_BYTES = MIB // 8
 """How much is searched for brackets at once: a few milliseconds, even if it has nothing else."""
 _UP, _DOWN = b"\x01", b"\xff"
@@ -41,16 +41,16 @@ def is_object(body: bytes) -> bool:
         VALUE.decode(body)
     except (UnicodeDecodeError, RecursionError, msgspec.DecodeError):
         return False
-    return not is_too_deep(body)
+    return len(body) <= SHALLOW_BYTES_MAX or not is_too_deep(body)
 
 
 def is_too_deep(message: bytes) -> bool:
-    """Whether a JSON value has more levels of arrays and objects than a message may have.
+    """Whether a JSON value, which may be cut off, has more levels of arrays and objects than a message may have.
 
-    >>> is_too_deep(b"[" * 512 + b"]" * 512), is_too_deep(b"[" * 513 + b"]" * 513), is_too_deep(b'["' + b"[" * 999)
+    >>> is_too_deep(b"[" * 512 + b"]" * 512), is_too_deep(b"[" * 513), is_too_deep(b'["' + b"[" * 999)
     (False, True, False)
     """
-    if len(message) <= SHALLOW_BYTES_MAX or message.count(b"[") + message.count(b"{") <= JSON_DEPTH_MAX:
+    if message.count(b"[") + message.count(b"{") <= JSON_DEPTH_MAX:
         return False
     depth, in_string = 0, 0
     for piece in _pieces(message, _BRACKETS_BYTES):

@@ -98,6 +98,10 @@ def test_attributes(wire: Wire) -> None:
         # The attributes are a level, and the metadata another.
         body = b'{"metadata":{"a":%b}}' % (b"[" * (levels - 2) + b"]" * (levels - 2))
         assert wire.ask("PUT", f"{path}/attrs", JSON, body).status == status
+    cut = b'{"metadata":{"a":' + b"[" * 1_005
+    assert refused(wire.ask("PUT", f"{path}/attrs", JSON, cut), 400, "invalid_json")["detail"] == SENTENCE
+    created = wire.ask("PUT", f"{path}-2", {**JSON, "Stream-Attrs": cut.decode()})
+    assert refused(created, 400, "invalid_json")["detail"] == SENTENCE
 
 
 def test_the_client(server: RunningServer, documents: str) -> None:
