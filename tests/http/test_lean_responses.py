@@ -103,6 +103,27 @@ def test_if_some_origins_may_read_only_those_are_told_so(short: bool) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("settings", [OPEN, SOME], ids=["open", "some origins"])
+def test_a_page_may_read_why_its_head_was_refused(settings: Settings) -> None:
+    lines = "Origin: https://app.example\r\n"
+    refused = {
+        "413": ("POST", "/v1/stream/s", f"{lines}Content-Length: 999999999\r\n"),
+        "414": ("GET", f"/v1/stream/{'x' * 9_000}", lines),
+        "431": ("GET", "/v1/stream/s", f"{lines}X-Long: {'x' * 70_000}\r\n"),
+        "400": ("GET", "/v1/stream/s", f"{lines}not a header\r\n"),
+    }
+
+    async def run() -> None:
+        front = Front(short=True, settings=settings)
+        for status, request in refused.items():
+            response = (await ask(front, *request)).removesuffix("<eof>")
+            assert response.startswith(f"HTTP/1.1 {status} ")
+            # Which origin asks is not known, so a server for some of them names none.
+            assert (headers_of(response).keys() >= CORS) == (settings is OPEN), status
+
+    asyncio.run(run())
+
+
 def test_extensions_are_named_where_clients_look_for_them() -> None:
     async def run() -> None:
         front = Front(short=False)

@@ -201,6 +201,23 @@ def test_a_connection_that_says_nothing_while_the_server_starts_is_closed() -> N
     asyncio.run(run())
 
 
+def test_a_page_may_read_that_the_server_starts() -> None:
+    def ask(url: str) -> Response:
+        with Wire(url) as wire:
+            return wire.ask("GET", PATH, {"Origin": "https://app.example"})
+
+    async def run() -> None:
+        server = Server(Settings(port=0, no_auth=True))
+        url = await server.listen()
+        response = await asyncio.get_running_loop().run_in_executor(None, ask, url)
+        await server.drain()
+        refused(response, 503, "draining")
+        assert response.headers["access-control-allow-origin"] == "*"
+        assert response.headers["access-control-expose-headers"] == "*"
+
+    asyncio.run(run())
+
+
 # -- Two servers in one process ----------------------------------------------------------------------------------------
 
 
@@ -223,9 +240,9 @@ def test_the_settings_of_a_server_do_not_change_what_another_one_sends() -> None
             ready = [await in_thread(None, ask, url) for url in urls]
             for server in servers:
                 await server.drain()
-        assert [one.status for one in starting] == [200, 200]
-        open_to_all, limited = ready
-        assert open_to_all.headers["access-control-allow-origin"] == "*"
-        assert "access-control-allow-origin" not in limited.headers
+        for open_to_all, limited in (starting, ready):
+            assert [open_to_all.status, limited.status] == [200, 200]
+            assert open_to_all.headers["access-control-allow-origin"] == "*"
+            assert "access-control-allow-origin" not in limited.headers
 
     asyncio.run(run())

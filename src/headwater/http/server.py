@@ -120,7 +120,8 @@ class Server:
     def _connect(self, router: Router) -> asyncio.Protocol:
         if self.context.draining or not self.ready:
             reason = ENDING if self.context.draining else STARTING
-            return UnreadyConnection(reason, self.context.renderer, self.settings.header_seconds)
+            patience_seconds, by_origin = self.settings.header_seconds, not self.context.origins.to_all
+            return UnreadyConnection(reason, self.context.renderer, patience_seconds, by_origin=by_origin)
         if router not in self._short_paths:
             self._short_paths[router] = short_path(self.context, router)
         return Connection(self.context, router, self._short_paths[router])

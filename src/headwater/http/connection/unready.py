@@ -3,6 +3,8 @@
 import asyncio
 from typing import cast
 
+import msgspec
+
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import TEXT_LINES, Renderer
 from headwater.http.wire.statuses import Answer, Voice
@@ -18,9 +20,10 @@ _ALIVE = Answer(200, TEXT_LINES, b"ok\n")
 class UnreadyConnection(asyncio.Protocol):
     """Answers one request by its first line, and closes."""
 
-    def __init__(self, reason: str, renderer: Renderer, patience_seconds: float) -> None:
+    def __init__(self, reason: str, renderer: Renderer, patience_seconds: float, *, by_origin: bool) -> None:
         self._renderer, self._patience_seconds = renderer, patience_seconds
         self._refusal = Refusal(Code.DRAINING, reason)
+        self._voice = Voice(Form.FLAT, "", by_origin=by_origin)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -32,6 +35,7 @@ class UnreadyConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         alive = data.split(b" ", 2)[1:2] == [b"/healthz"]
-        answer = _ALIVE if alive else statuses.answer(self._refusal, Voice(Form.FLAT, ""))
+        answer = _ALIVE if alive else statuses.answer(self._refusal, self._voice)
+        answer = msgspec.structs.replace(answer, headers=answer.headers + statuses.shared_lines(self._voice))
         self._transport.writelines(self._renderer.response(answer, close=True, head_only=data.startswith(b"HEAD ")))
         self._transport.close()

@@ -333,7 +333,10 @@ class Exchange(msgspec.Struct, eq=False):
     def answer(self, answer: Answer) -> None:
         """Finish; the response leaves when every response before it has."""
         request = self.request
-        if not _OWN_LINES.isdisjoint(request.headers):
+        if request is NOTHING:
+            # A page may have sent it, whose origin is not known.
+            answer = msgspec.structs.replace(answer, headers=answer.headers + statuses.shared_lines(self.voice))
+        elif not _OWN_LINES.isdisjoint(request.headers):
             lines = self.with_own_lines(answer.headers, is_shared=answer.is_shared)
             answer = msgspec.structs.replace(answer, headers=lines)
         head_only = request.method == b"HEAD"

@@ -247,7 +247,8 @@ def page_template(page: Page, voice: Voice) -> str:
 
 
 def shared_lines(voice: Voice) -> str:
-    """What a response says to all origins, because a cache may give it to a page of any."""
+    """What a response says to all origins, because a page of any may get it: from a cache, or for a request without a
+    known `Origin`."""
     return "" if voice.by_origin else ALLOW_ALL_LINES
 
 
