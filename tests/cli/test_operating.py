@@ -36,6 +36,8 @@ def test_status_prints_lines_to_a_person_and_json_to_a_program(shell: Shell) -> 
     assert any(re.fullmatch(r"connections +\d+ of [\d,]+", line) for line in lines)
     assert any(re.fullmatch(r"hot size +[\d.]+ (B|KiB) of 512\.0 MiB", line) for line in lines)
     assert any(re.fullmatch(r"lake url +file:///.*", line) for line in lines)
+    assert any(re.fullmatch(rf"compiled +{'yes' if found['compiled'] else 'no'}", line) for line in lines)
+    assert any(re.fullmatch(r"memory +no", line) for line in lines)
     names = [line.partition("  ")[0] for line in lines]
     assert len(set(names)) == len(names)
 
@@ -50,7 +52,9 @@ def test_flush_puts_everything_into_the_lake(shell: Shell) -> None:
 def test_a_server_without_a_lake_says_so() -> None:
     with running_server() as server:
         shell = Shell(server.url)
-        assert re.search(r"^lake +none$", shell.ok("status").text, re.MULTILINE)
+        status = shell.ok("status").text
+        assert re.search(r"^lake +none$", status, re.MULTILINE)
+        assert re.search(r"^memory +yes, nothing is kept$", status, re.MULTILINE)
         sentence(shell("flush"))
 
 

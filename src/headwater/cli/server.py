@@ -59,8 +59,10 @@ def _shown(name: str, value: Any) -> str:
             return coloured("draining", "yellow")
         case None:
             return "none"
+        case True if name == "memory":
+            return "yes, nothing is kept"
         case bool():
-            return "yes, nothing is kept" if value else "no"
+            return "yes" if value else "no"
         case list() if name == "processes":
             return ", ".join(f"{one['name']} ({one['pid']})" for one in value)
         case dict():
