@@ -168,7 +168,22 @@ def test_every_verb_that_answers_can_answer_in_json(shell: Shell) -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(shell: Shell) -> None:
-    assert sentence(shell("reed", "x"), code=2)
+    assert sentence(shell("xyz"), code=2).endswith(" --help` lists all.")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("reed x", "read"),
+        ("list", "ls"),
+        ("delete x", "rm"),
+        ("bucket list", "ls"),
+        ("token lst", "ls"),
+        ("get x", "read"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_nearest_one(shell: Shell, typed: str, meant: str) -> None:
+    assert sentence(shell(*typed.split()), code=2).endswith(f"; the nearest one is {meant}.")
 
 
 def test_commands_that_need_no_lake_do_not_load_what_reads_lakes(shell: Shell) -> None:

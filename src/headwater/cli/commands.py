@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -14,6 +15,17 @@ Decorator = Callable[[Callable[..., Any]], click.Command]
 
 TERM_WIDTH_MAX = 30
 """Width of click's first column; a longer term has a line of its own."""
+
+FAMILIAR = {
+    "list": "ls",
+    "delete": "rm",
+    "remove": "rm",
+    "make": "create",
+    "new": "create",
+    "get": "read",
+    "stat": "show",
+}
+"""Verbs that other programs have, and ours for the same."""
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are JSON on standard error.")
 
@@ -28,7 +40,18 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, [self.aliases.get(args[0], args[0]), *args[1:]])
+        typed = args[0]
+        name = self.aliases.get(typed, typed)
+        if not ctx.resilient_parsing and not typed.startswith("-") and self.get_command(ctx, name) is None:
+            near = self._nearest(ctx, typed)
+            raise click.UsageError(f"There is no command {typed!r}; {near}.", ctx)
+        return super().resolve_command(ctx, [name, *args[1:]])
+
+    def _nearest(self, ctx: click.Context, typed: str) -> str:
+        """Suggest the command that was meant, where one is likely."""
+        listed = self.list_commands(ctx)
+        near = [FAMILIAR[typed]] if FAMILIAR.get(typed) in listed else get_close_matches(typed, listed, n=1)
+        return f"the nearest one is {near[0]}" if near else f"`{ctx.command_path} --help` lists all"
 
     def verb(self, *examples: str, name: str | None = None) -> Decorator:
         """Add a command of this group, with examples at the end of its help."""
