@@ -110,7 +110,7 @@ def test_a_token_is_kept_if_the_server_cannot_check_it(home: Home, guard: Guard)
     guard.has_whoami = False
     guard.planned = [Refusal(404, "not_found")]
     done = home("login", guard.url, stdin=SECRET.encode())
-    assert done.code == 0 and "kept without a check" in done.err
+    assert done.code == 0 and "stored without a check" in done.err
     assert load_contexts(home.path).current is not None
 
 
