@@ -215,3 +215,23 @@ def test_the_earlier_name_of_a_setting_is_accepted(tmp_path: Path, source: str) 
     flags = {"segment_bytes": "1MiB"} if source == "flag" else {}
     environment = {"HEADWATER_SEGMENT_BYTES": "1MiB"} if source == "variable" else {}
     assert settings.load(flags, config, environment).journal_file_bytes == 2**20
+
+
+@pytest.mark.parametrize("source", ["flag", "variable", "file"])
+def test_a_setting_is_given_by_one_of_its_names(tmp_path: Path, source: str) -> None:
+    config = tmp_path / "headwater.toml"
+    both = {"segment_bytes": "1MiB", "journal_file_bytes": "2MiB"}
+    config.write_text("".join(f"{name} = '{size}'\n" for name, size in both.items()) if source == "file" else "")
+    environment = {f"HEADWATER_{name.upper()}": size for name, size in both.items()} if source == "variable" else {}
+    with pytest.raises(SettingsError, match="is an earlier name of "):
+        settings.load(both if source == "flag" else {}, config, environment)
+
+
+def test_an_earlier_name_in_the_file_is_overridden_by_the_environment(tmp_path: Path) -> None:
+    config = tmp_path / "headwater.toml"
+    config.write_text('segment_bytes = "1MiB"')
+    assert settings.load({}, config, {"HEADWATER_JOURNAL_FILE_BYTES": "2MiB"}).journal_file_bytes == 2**21
+
+
+def test_a_misspelt_earlier_name_leads_to_the_present_one() -> None:
+    assert "the nearest one is HEADWATER_JOURNAL_FILE_BYTES." in refusal({"HEADWATER_SEGMENTS_BYTES": "1"})

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
@@ -41,10 +41,11 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
     if config is not None:
         values |= _from_file(config)
     values |= _from_environment(environment)
-    for name, value in flags.items():
-        if value is not None:
-            setting = SETTINGS[RENAMED.get(name, name)]
-            values[setting.name] = _parsed(setting, value, setting.flag)
+    given = {name: value for name, value in flags.items() if value is not None}
+    _judge_spellings(given, lambda name: "--" + name.replace("_", "-"))
+    for name, value in given.items():
+        setting = SETTINGS[RENAMED.get(name, name)]
+        values[setting.name] = _parsed(setting, value, setting.flag)
     if values.get("memory") and "data" in values:
         raise SettingsError("--data and --memory exclude each other; choose one.")
     if values.get("memory") and values.get("lake"):
@@ -61,6 +62,14 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
     _judge_tls(settings)
     _judge_exposure(settings)
     return settings
+
+
+def _judge_spellings(given: Iterable[str], shown: Callable[[str], str]) -> None:
+    """Refuse a setting that one source gives by its name and by its earlier name: which one counts would be a guess."""
+    names = set(given)
+    for earlier, name in RENAMED.items():
+        if {earlier, name} <= names:
+            raise SettingsError(f"{shown(earlier)} is an earlier name of {shown(name)}; give only {shown(name)}.")
 
 
 def _judge_cluster(settings: Settings) -> None:
@@ -136,6 +145,7 @@ def _from_file(config: Path) -> dict[str, Any]:
         raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"The settings file {config} is not valid TOML: {error}.") from error
+    _judge_spellings(found, lambda name: f"{name} in {config}")
     values = {}
     for name, value in found.items():
         setting = SETTINGS.get(RENAMED.get(name, name))
@@ -148,6 +158,10 @@ def _from_file(config: Path) -> dict[str, Any]:
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = {setting.variable: setting for setting in SETTINGS.values()}
     known |= {ENVIRONMENT_PREFIX + earlier.upper(): SETTINGS[name] for earlier, name in RENAMED.items()}
+    _judge_spellings(
+        (variable.removeprefix(ENVIRONMENT_PREFIX).lower() for variable in environment if variable in known),
+        lambda name: ENVIRONMENT_PREFIX + name.upper(),
+    )
     values = {}
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
@@ -174,7 +188,8 @@ def _nearest(name: str, *, variable: bool = False) -> str:
     >>> _nearest("prot"), _nearest("hot_bytes", variable=True), _nearest("xyz")
     ('the nearest one is port', 'the nearest one is HEADWATER_HOT_BYTES_MAX', '`headwater serve --help` lists all')
     """
-    near = get_close_matches(name, SETTINGS, n=1)
+    near = get_close_matches(name, [*SETTINGS, *RENAMED], n=1)
     if not near:
         return "`headwater serve --help` lists all"
-    return f"the nearest one is {SETTINGS[near[0]].variable if variable else near[0]}"
+    found = SETTINGS[RENAMED.get(near[0], near[0])]
+    return f"the nearest one is {found.variable if variable else found.name}"
