@@ -76,6 +76,8 @@ def test_a_missing_snapshot_or_stream_is_reported(shell: Shell, name: str, tmp_p
     assert f"headwater snapshot create {name}" in sentence(shell("snapshot", "show", name))
     assert "headwater create demo/none" in sentence(shell("snapshot", "create", "demo/none", stdin=b"x"))
     assert "headwater ls demo" in sentence(shell("bootstrap", "demo/none"))
+    shell.ok("create", "two/letters", "3")
+    assert "a bucket with snapshots has 4 to 64" in sentence(shell("snapshot", "create", "two/letters", stdin=b"x"))
     sentence(shell("snapshot", "create", name, str(tmp_path / "none")))
     (tmp_path / "file").write_text("")
     sentence(shell("bootstrap", name, "--output", str(tmp_path / "file")))

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from http import HTTPStatus
 from typing import NoReturn
 
 import click
@@ -118,7 +119,7 @@ def _not_connected(reason: str, url: str) -> str:
 
 
 def _refused(error: RequestRefused, url: str, name: str) -> str:
-    detail = _clause(error.detail or error.title or f"{url} answered with {error.status} and no reason")
+    detail = _clause(error.detail or error.title or _unexplained(error, url, name))
     # The server names a stream with its bucket; a person typed it without one.
     detail = detail.replace(f"'{DEFAULT_BUCKET}/{name}'", name).replace(f"'{name}'", name)
     code = code_of(error)
@@ -153,6 +154,15 @@ def _refused(error: RequestRefused, url: str, name: str) -> str:
         case ServerUnavailable() if code != "not_implemented":
             return f"The server at {url} cannot do this now, try again later: {detail}."
     return f"{detail}."
+
+
+def _unexplained(error: RequestRefused, url: str, name: str) -> str:
+    """Say what is known of a refusal without a body, such as every answer to HEAD."""
+    if error.status == HTTPStatus.BAD_REQUEST:
+        return (
+            f"{url} refuses the name {name}; a bucket with snapshots has 4 to 64 characters from a-z, 0-9, '_' and '-'"
+        )
+    return f"{url} answered with {error.status} and gave no reason"
 
 
 def _not_allowed(error: RequestRefused, url: str, detail: str) -> str:

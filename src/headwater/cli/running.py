@@ -219,7 +219,8 @@ def cannot_listen(address: str, flag: str, error: OSError) -> OSError:
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
     in_use = error.errno == errno.EADDRINUSE
     check = "--host and --port" if flag == "--port" else flag
-    advice = f"choose another {flag}, or 0 for a free one" if in_use else f"check {check}"
+    free = ", or 0 for a free one" if flag == "--port" else ""
+    advice = f"choose another {flag}{free}" if in_use else f"check {check}"
     return OSError(f"Cannot listen on {address} ({reason}); {advice}.")
 
 

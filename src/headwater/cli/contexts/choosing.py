@@ -152,6 +152,9 @@ def _context(name: str | None, environment: Mapping[str, str]) -> Context | None
 def find(contexts: Contexts, name: str) -> Context:
     """Return the context of this name, or UsageError."""
     if name not in contexts.context:
-        known = ", ".join(sorted(contexts.context)) or "none yet"
-        raise click.UsageError(f"There is no context {name!r} (there are: {known}); make one with `headwater login`.")
+        known = ", ".join(sorted(contexts.context))
+        there = f" (there are: {known})" if known else ""
+        raise click.UsageError(
+            f"There is no context {name!r}{there}; create one with `headwater login URL --name {name}`."
+        )
     return contexts.context[name]
