@@ -101,6 +101,22 @@ def test_a_version_is_released_once(release: ModuleType, clone: Path, monkeypatc
         call(release, monkeypatch, "--dry-run")
 
 
+def test_a_release_that_lacks_its_tools_or_a_committer_fails_at_once(
+    release: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "TOOLS", clone / "none")
+    with pytest.raises(SystemExit, match="run scripts/install first"):
+        call(release, monkeypatch, "--dry-run")
+    monkeypatch.undo()
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(clone / "none"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    git(clone, "config", "user.useConfigOnly", "true")
+    with pytest.raises(SystemExit, match="GIT_COMMITTER_IDENT failed"):
+        release.be_prepared(clone, commits=True)
+    release.be_prepared(clone, commits=False)
+
+
 def test_the_bill_of_materials_lists_every_locked_package_with_its_hashes(release: ModuleType) -> None:
     lock = (ROOT / "requirements.lock").read_text()
     bill: dict[str, Any] = release.bill_of_materials(lock, "1.2.0")
@@ -110,6 +126,9 @@ def test_the_bill_of_materials_lists_every_locked_package_with_its_hashes(releas
     assert sum(len(file["hashes"]) for file in files) == lock.count("--hash=sha256:")
     excluded = {component["name"] for component in bill["components"] if component["scope"] == "excluded"}
     assert excluded == {"cython", "setuptools"}
+    # Packages with markers such as `sys_platform != 'emscripten'` are needed on Linux.
+    optional = {component["name"] for component in bill["components"] if component["scope"] == "optional"}
+    assert optional == {"httpx2-jsfetch"}
 
 
 def test_the_version_of_the_project_has_a_section_in_the_changelog() -> None:
