@@ -114,7 +114,9 @@ def test_every_command_has_help_and_is_listed_with_it(shell: Shell) -> None:
     assert [name for name, _ in listed] == list(COMMANDS)
     assert [name for name, help in listed if help.endswith("...")] in ([], ["spark"])
     for name in COMMANDS:
-        assert shell.ok(name, "--help").text.startswith("Usage: ")
+        text = shell.ok(name, "--help").text
+        assert text.startswith("Usage: ")
+        assert not re.search(r"\.\.\.$", text.partition("Commands:")[2], re.MULTILINE), name
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

@@ -166,7 +166,7 @@ URL = click.option(
     envvar="HEADWATER_URL",
     show_envvar=True,
     callback=check_url,
-    help=f"URL of the server, or URLs of the nodes of a cluster with commas between them; with a path, of the streams."
+    help="URL of the server, or comma-separated URLs of a cluster's nodes. If it has a path, the streams are below it."
     f"  [default: that of the context, or {DEFAULT_URL}]",
 )
 CONTEXT = click.option(

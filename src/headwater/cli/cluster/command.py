@@ -85,7 +85,10 @@ def cluster() -> None:
 @JSON
 @connected
 def status(server: Server, as_json: bool) -> None:
-    """Show the members, the node that does the background work, and the state of NATS; exit 1 on problems."""
+    """Show the members and the state of NATS.
+
+    Also shows the node that does the background work. Exits with 1 if there is a problem.
+    """
     view = sees(server)
     problems = problems_of(view)
     if as_json:
@@ -146,7 +149,10 @@ def _print(view: dict[str, Any]) -> None:
 @JSON
 @connected
 def wait_ready(server: Server, nodes: int, timeout: float, as_json: bool) -> None:
-    """Wait until enough members serve, all respond, and one does the background work; exit 1 after the timeout."""
+    """Wait until enough members serve.
+
+    All members must respond, and one must do the background work. Exits with 1 after the timeout.
+    """
     problems: list[str] = []
     members = 0
 
@@ -213,7 +219,10 @@ def drain(server: Server, node: str, as_json: bool) -> None:
 @JSON
 @connected
 def verify(server: Server, timeout: float, as_json: bool) -> None:
-    """Have every member hash its state at one position, and compare; exit 1 if any differs or does not answer."""
+    """Compare the state of all members.
+
+    Every member hashes its state at one position of the log. Exits with 1 if any differs or does not answer.
+    """
     for _ in range(ATTEMPTS_MAX):
         digests = _digests(server, timeout)
         if "busy" not in digests.values():

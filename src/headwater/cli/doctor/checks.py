@@ -82,9 +82,9 @@ def compiled_modules() -> Finding:
         return Finding(
             "compiled", "warning", f"{PURE_VARIABLE} is set, so compiled modules are not used", f"unset {PURE_VARIABLE}"
         )
-    fix = "install a C compiler and the headers of Python, then install headwater again"
+    fix = "install a wheel for this platform, or a C compiler and Python's headers, and then build headwater again"
     names = ", ".join(name.rpartition(".")[2] for name in missing())
-    return Finding("compiled", "warning", f"{names} could not be compiled, so requests take more CPU", fix)
+    return Finding("compiled", "warning", f"this installation lacks {names}, so requests take more CPU", fix)
 
 
 def packages() -> Finding:

@@ -55,12 +55,14 @@ def _shown(value: object) -> str:
 @verb("headwater ls", "headwater ls demo", "headwater ls demo/2025- --limit 20 --json", "headwater ls --all")
 @click.argument("bucket", metavar="[BUCKET[/PREFIX]]", default="")
 @click.option("--prefix", help="Only streams whose names in the bucket begin with this; the same as BUCKET/PREFIX.")
-@click.option("--all", "everything", is_flag=True, help="List the streams of all buckets; --prefix is of whole names.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List the streams of all buckets; --prefix then applies to bucket/stream."
+)
 @click.option("--limit", type=click.IntRange(min=1), help="List at most this many.")
 @JSON
 @connected
 def ls(server: Server, *, bucket: str, prefix: str | None, everything: bool, limit: int | None, as_json: bool) -> None:
-    """List the streams of a bucket, or of a prefix.
+    """List the streams of a bucket, or those with a prefix.
 
     Without a bucket, list the streams that were created without one.
     """
