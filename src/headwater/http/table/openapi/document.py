@@ -19,8 +19,8 @@ from headwater.protocol.refusals import Code
 from headwater.protocol.shapes import Shape as Schema
 
 DESCRIPTION = (
-    "Durable streams over plain HTTP. Every URL also answers OPTIONS, every response carries the headers that browsers "
-    "need, and a valid `X-Request-Id` is echoed."
+    "Durable streams over plain HTTP. Every URL also answers OPTIONS, responses to browsers carry the headers that "
+    "they need, and a valid `X-Request-Id` is echoed."
 )
 
 FLAT, BUCKETED, ALIAS, MANY, SERVER = (
