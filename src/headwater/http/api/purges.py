@@ -10,7 +10,7 @@ from headwater.http.wire.addresses import Address
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.node.purges import PurgeBegun, PurgeRequest, PurgeStatus, ask_purge, status_of
+from headwater.node.purges.requests import PurgeBegun, PurgeRequest, PurgeStatus, ask_purge, status_of
 from headwater.protocol.refusals import Code, Refusal
 
 

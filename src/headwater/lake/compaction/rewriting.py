@@ -42,8 +42,8 @@ class Keep(NamedTuple):
     dead_below: Callable[[str, int], int]
     """The offset below which the rows of a life are dead, by name and incarnation; called once for each life."""
     lowest_consumer: int
-    """The lowest position of any consumer: rows above it are kept in any case, except those that are to be erased."""
-    erases: Callable[[str, int], bool] = lambda name, incarnation: False
+    """The lowest position of any consumer: rows above it are kept in any case, except those of purged lives."""
+    purged: Callable[[str, int], bool] = lambda name, incarnation: False
     """Whether to drop the dead rows of a life, given its name and incarnation, even if a consumer has not read them."""
 
 
@@ -113,7 +113,7 @@ def rewrite(
         if life != (name, incarnation):
             life, end, layer = (name, incarnation), 0, 0
             dead_below = keep.dead_below(name, incarnation)
-            unread = ALL if keep.erases(name, incarnation) else keep.lowest_consumer
+            unread = ALL if keep.purged(name, incarnation) else keep.lowest_consumer
             outputs.begin_life(name)
         kept = rows.first_kept(piece, dead_below, unread)
         rows_read += row_end - row

@@ -7,9 +7,9 @@ from headwater.log.seam import CommandLog
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.debts import Debts, SettleBucket
 from headwater.node.chores.imager import ImageLimits, Imager
-from headwater.node.chores.purger import Purger
 from headwater.node.committer import Now, Submit
 from headwater.node.lake.lake import Lake
+from headwater.node.purges.purger import Purger
 from headwater.streams.commands.lake import ForgetSegments
 from headwater.streams.state import State
 

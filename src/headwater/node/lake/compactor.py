@@ -40,8 +40,8 @@ WARM_STREAMS_MAX = 1_000
 
 T = TypeVar("T")
 
-Erases = Callable[[str, int], bool]
-"""Whether the rows of a life are to be erased, by its name and incarnation; called in threads."""
+Purged = Callable[[str, int], bool]
+"""Whether a life is purged, by its name and incarnation; called in threads."""
 
 log = logging.getLogger(__name__)
 
@@ -128,13 +128,13 @@ class Compactor:
             self.rewrites += 1
             return True
 
-    async def erase(self, number: int, erases: Erases) -> None:
+    async def purge(self, number: int, purged: Purged) -> None:
         """Rewrite a segment without the dead rows of these lives; consumers that have not read them are removed."""
         async with self._lock:
             held = self._state.cold.segments.get(number)
             if held is not None:
                 planned = Rewrite("purge", (Candidate(number, held.segment, held.live_rows),))
-                await self._carry_out(planned, erases)
+                await self._carry_out(planned, purged)
                 self.rewrites += 1
 
     # -- Planning -------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Compactor:
 
     # -- Rewriting ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, planned: Rewrite, erases: Erases | None = None) -> None:
+    async def _carry_out(self, planned: Rewrite, purged: Purged | None = None) -> None:
         started = time.monotonic()
         deadline = self._now() + PUBLISH_DEADLINE_US
         publications: list[Publication] = []
@@ -179,8 +179,8 @@ class Compactor:
                 # If a consumer registers later with a lower position, the swap is refused.
                 keep = Keep(self._dead_below, self._state.cold.lowest_consumer(self._now()))
                 self._time_share = self._limits.time_share
-                if erases is not None:
-                    keep, self._time_share = keep._replace(erases=erases), 1.0
+                if purged is not None:
+                    keep, self._time_share = keep._replace(purged=purged), 1.0
                 rewritten = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
             finally:
                 self._in_use.subtract(ids)
@@ -192,7 +192,7 @@ class Compactor:
                 await self._in_thread(lambda: self._delete(publications))
                 return
             dropped = rewritten.dropped
-        if erases is not None:
+        if purged is not None:
             await self._remove_consumers(dropped)
         reply = await ask(self._submit, SwapSegments(planned.numbers, tuple(publications), deadline, dropped))
         if not isinstance(reply, Placed):

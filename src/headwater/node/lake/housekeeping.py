@@ -8,10 +8,10 @@ from headwater.lake.damage import LakeDamaged
 from headwater.node.cluster.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
-from headwater.node.lake.eraser import Eraser
 from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
 from headwater.node.lake.lister import Lister
 from headwater.node.lake.parts import LakeParts
+from headwater.node.lake.purger import LakePurger
 from headwater.node.lake.sweeper import LakeSweeper
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 
@@ -67,7 +67,7 @@ class Housekeeping:
         # A name that was deleted must be gone in time: the next walk leaves it out, and older snapshots expire.
         left_seconds = max(erase_seconds - 2 * parts.intervals.streams_write_seconds, 0.0)
         self.lister = Lister(parts, min(history_seconds, left_seconds), barrier)
-        self.eraser = Eraser(
+        self.purger = LakePurger(
             parts,
             flusher=self.flusher,
             compactor=self.compactor,
@@ -101,7 +101,7 @@ class Housekeeping:
     async def stop(self) -> None:
         self._ended = True
         await self.lister.stop()
-        await self.eraser.stop()
+        await self.purger.stop()
         await self.sweeper.stop()
         await self.compactor.stop()
         await self.flusher.stop()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from headwater.log.seam import CommandLog
 from headwater.node.committer import Now, Submit, ask
-from headwater.node.lake.compactor import Erases
+from headwater.node.lake.compactor import Purged
 from headwater.node.lake.flusher import FLUSH_LIMITS, FlushFailed, FlushLimits
 from headwater.node.lake.housekeeping import ENDED, Counts, Housekeeping
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
@@ -144,11 +144,11 @@ class Lake:
         if self._log.shared:
             self._look_at_requests()
 
-    async def erase(self, erases: Erases) -> None:
+    async def purge(self, purged: Purged) -> None:
         """Remove every byte of these lives from the store, read by consumers or not; only while doing the chores."""
         if self.housekeeping is None:
             raise FlushFailed(ENDED)
-        await self.housekeeping.eraser.erase(erases)
+        await self.housekeeping.purger.purge(purged)
 
     # -- Flushes on request -------------------------------------------------------------------------------------------
 

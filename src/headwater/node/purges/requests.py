@@ -1,12 +1,12 @@
-"""Purges on request: judged by what is applied here, carried out by the node that does the chores."""
+"""Requests for purges: judged by what is applied here, and answered with how far a purge has come."""
 
 import secrets
 from typing import NamedTuple
 
 import msgspec
 
-from headwater.node.chores import purge_scope
 from headwater.node.committer import ask
+from headwater.node.purges import scope
 from headwater.node.shard import Shard
 from headwater.protocol.limits import NAME_BYTES_MAX
 from headwater.protocol.names import parse_whole
@@ -63,9 +63,9 @@ async def ask_purge(shard: Shard, request: PurgeRequest) -> PurgeBegun | Refusal
         return refusal
     is_prefix = request.stream is None
     wanted = Purge(DELETING, state.position, request.target, is_prefix, request.with_forks)
-    if (refusal := await purge_scope.judge(state, wanted)) is not None:
+    if (refusal := await scope.judge(state, wanted)) is not None:
         return refusal
-    streams = await purge_scope.count(state, wanted)
+    streams = await scope.count(state, wanted)
     purge_id = secrets.token_hex(8)
     reply = await ask(shard.submit, AskPurge(purge_id, request.target, is_prefix, request.with_forks))
     return reply if isinstance(reply, Refusal) else PurgeBegun(purge_id, streams)

@@ -8,7 +8,7 @@ import pytest
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.segments.writer import SegmentWriter
 from headwater.node.committer import Done
-from headwater.node.purges import PurgeBegun, PurgeRequest, ask_purge, status_of
+from headwater.node.purges.requests import PurgeBegun, PurgeRequest, ask_purge, status_of
 from headwater.protocol.limits import MINUTE_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Tombstone
@@ -191,7 +191,7 @@ def test_an_object_that_is_published_while_it_is_withdrawn_is_rewritten(tmp_path
             await node.create("b/other", b"0")
             await node.create(SECRET, b"0")
             key, publication = store_unpublished(node, SECRET)
-            eraser, withdrawals = node.housekeeping.eraser, []
+            purger, withdrawals = node.housekeeping.purger, []
 
             def publish_first(command: Command, done: Done) -> None:
                 if isinstance(command, WithdrawSegments):
@@ -200,7 +200,7 @@ def test_an_object_that_is_published_while_it_is_withdrawn_is_rewritten(tmp_path
                     node.shard.submit(PublishSegment(publication, deadline, 0), lambda _: None)
                 node.shard.submit(command, done)
 
-            eraser._parts = eraser._parts._replace(submit=publish_first)
+            purger._parts = purger._parts._replace(submit=publish_first)
             assert await purge(node, PurgeRequest(SECRET)) == "done"
             assert len(withdrawals) == 1
             assert key not in node.segments()

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Sequence
 
 from headwater.log.seam import Trimming
-from headwater.node.chores import purge_scope
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.imager import Imager
 from headwater.node.committer import Submit, ask
 from headwater.node.lake.lake import Lake
+from headwater.node.purges import scope
 from headwater.streams.commands import Command
 from headwater.streams.commands.lake import ForgetSegments
 from headwater.streams.commands.purges import DELETING, DONE, DROPPING, REFUSED, REWRITING, AdvancePurge, Purge
@@ -114,7 +114,7 @@ class Purger:
             await self._advance(purge_id, REWRITING)
         if purges[purge_id].stage == REWRITING:
             if self._lake is not None:
-                await self._lake.erase(purges[purge_id].takes)
+                await self._lake.purge(purges[purge_id].takes)
             await self._advance(purge_id, DROPPING)
         await self._drop()
         await self._advance(purge_id, DONE)
@@ -134,8 +134,8 @@ class Purger:
         """Delete all streams of a purge, and wait until nothing in the state refers to any of them."""
         while True:
             purge = self._state.cold.purges[purge_id]
-            if await purge_scope.are_pinned(self._state, purge):
-                others = await purge_scope.forks_of(self._state, purge)
+            if await scope.are_pinned(self._state, purge):
+                others = await scope.forks_of(self._state, purge)
                 if others and not purge.with_forks:
                     raise _Forked
                 for at in range(0, len(others), FORKS_AT_ONCE):
@@ -143,7 +143,7 @@ class Purger:
                     await self._advance(purge_id, DELETING, some)
                 if others:
                     continue
-            if not await self._end_all(purge) and not purge_scope.is_mentioned(self._state, purge):
+            if not await self._end_all(purge) and not scope.is_mentioned(self._state, purge):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -151,7 +151,7 @@ class Purger:
         """Delete the streams of a purge, without holding on to more than a few at a time; whether there were any."""
         some: list[Stream] = []
         any_found = False
-        async for stream in purge_scope.lives(self._state, purge):
+        async for stream in scope.lives(self._state, purge):
             any_found = True
             some.append(stream)
             if len(some) == DELETED_AT_ONCE:
