@@ -23,7 +23,7 @@ from headwater.lake.format import (
     segment_key,
 )
 from headwater.lake.iceberg.messages import Heading
-from headwater.lake.iceberg.pins import Source
+from headwater.lake.iceberg.pinned_rows import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.lake.segments.sealing import UNSEALED, seal
 from headwater.lake.segments.writer import Written

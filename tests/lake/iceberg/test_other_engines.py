@@ -16,10 +16,10 @@ from headwater.client import Admin, Client
 from headwater.lake.catalog import FORKS, read_catalog, read_forks, read_forks_table, read_tombstones
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA
-from headwater.lake.iceberg.pins import merged
+from headwater.lake.iceberg.pinned_rows import merged
 from headwater.lake.iceberg.streams import STREAMS, read_streams
-from headwater.lake.pinned import pinned_spans
 from headwater.lake.scanning import Inherited, inheritance, live_rows
+from headwater.lake.verify.tables import pinned_spans
 from headwater.storage.folder import FolderStore
 from headwater.storage.s3 import iceberg_options
 from headwater.storage.store import Store

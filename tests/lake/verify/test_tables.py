@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.lake.iceberg.streams import StreamRow, Streams
+from headwater.lake.iceberg.streams import StreamRow, StreamsTable
 from headwater.lake.verify.tables import streams_problems
 from headwater.storage.memory import MemoryStore
 
@@ -13,7 +13,7 @@ def row(name: str, start: int = 0, tail: int = 9, attributes: bytes | None = Non
 
 def problems_of(*rows: StreamRow) -> list[str]:
     store = MemoryStore()
-    table = Streams(store, "memory:", 0, "log", history_ms=1000, now_ms=lambda: 0)
+    table = StreamsTable(store, "memory:", 0, "log", history_ms=1000, now_ms=lambda: 0)
     table.begin(7)
     table.add(rows)
     table.finish(7)

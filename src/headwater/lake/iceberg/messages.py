@@ -57,7 +57,7 @@ class _Due(NamedTuple):
     since_ms: int
 
 
-class Messages(SegmentTable):
+class MessagesTable(SegmentTable):
     """The table and what it must list; for one thread at a time."""
 
     def __init__(

@@ -17,7 +17,7 @@ from headwater.lake.iceberg.index import Change, Rewritten
 from headwater.lake.iceberg.manifests import DeletesEntry, Place, SegmentEntry, Stamp, Status
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.metadata import metadata_key
-from headwater.lake.iceberg.pins import PinnedRows, Spans, complement
+from headwater.lake.iceberg.pinned_rows import PinnedRows, Spans, complement
 from headwater.lake.iceberg.segment_tables import SegmentTable
 from headwater.storage.store import KeyMissing, Store
 from headwater.streams.cold import Held
@@ -34,7 +34,7 @@ class _Due(NamedTuple):
     digest: int
 
 
-class Pinned(SegmentTable):
+class PinnedTable(SegmentTable):
     """The table and what it must list; for one thread at a time."""
 
     def __init__(
@@ -50,22 +50,22 @@ class Pinned(SegmentTable):
     ) -> None:
         super().__init__(store, NAME, Place(url, shard, SCHEMA), log_id, history_ms=history_ms, now_ms=now_ms)
         self._held = held
-        self._pins = PinnedRows()
+        self._rows = PinnedRows()
         self._up_to = 0
 
     def _known(self) -> Iterable[int]:
-        return self._pins.segments
+        return self._rows.segments
 
     def _wanted(self, number: int) -> Held | None:
-        return self._held(number) if self._pins.of(number) else None
+        return self._held(number) if self._rows.of(number) else None
 
     @property
     def _reached(self) -> int:
         return self._up_to
 
-    def update(self, pins: PinnedRows, touched: Collection[int]) -> None:
+    def update(self, rows: PinnedRows, touched: Collection[int]) -> None:
         """Take over the pinned rows of all segments, which have changed for these."""
-        self._pins = pins
+        self._rows = rows
         self._touched.update(touched)
 
     @property
@@ -98,7 +98,7 @@ class Pinned(SegmentTable):
         due: list[_Due] = []
         for number in self._touched:
             held, entry = self._wanted(number), self._deletes.entries.get(number)
-            deleted = () if held is None else complement(self._pins.of(number), held.segment.rows)
+            deleted = () if held is None else complement(self._rows.of(number), held.segment.rows)
             if held is None or not deleted:
                 if entry is not None:
                     removed.append(number)
@@ -134,9 +134,9 @@ class Pinned(SegmentTable):
     def _summary(
         self, heading: Heading, segments: Rewritten[SegmentEntry], deletes: Rewritten[DeletesEntry]
     ) -> dict[str, str]:
-        listed = [self._wanted(number) for number in self._pins.segments]
+        listed = [self._wanted(number) for number in self._rows.segments]
         rows = sum(held.segment.rows for held in listed if held is not None)
-        kept = sum(last - first for number in self._pins.segments for first, last in self._pins.of(number))
+        kept = sum(last - first for number in self._rows.segments for first, last in self._rows.of(number))
         return {
             "operation": "append" if self.current is None else "overwrite",
             "total-records": str(rows),

@@ -63,7 +63,7 @@ class StreamRow(NamedTuple):
     attributes: bytes | None
 
 
-class Streams:
+class StreamsTable:
     """The table, and the rewrite that is under way; for one thread at a time."""
 
     def __init__(

@@ -6,10 +6,10 @@ from urllib.parse import unquote
 
 from headwater.lake.catalog import FORKS, ForkRow, forks_table
 from headwater.lake.iceberg.manifests import Place
-from headwater.lake.iceberg.messages import Heading, Messages
+from headwater.lake.iceberg.messages import Heading, MessagesTable
 from headwater.lake.iceberg.metadata import Snapshot
-from headwater.lake.iceberg.pinned import Pinned
-from headwater.lake.iceberg.pins import PinnedRows, Source
+from headwater.lake.iceberg.pinned import PinnedTable
+from headwater.lake.iceberg.pinned_rows import PinnedRows, Source
 from headwater.lake.iceberg.schemas import with_ids
 from headwater.lake.iceberg.small_tables import SmallTable
 from headwater.storage.store import Store
@@ -37,10 +37,10 @@ class LakeTables:
         self, store: Store, shard: int, log_id: str, *, history_seconds: float, now_ms: Callable[[], int]
     ) -> None:
         url, history_ms = table_url(store.url), int(history_seconds * 1000)
-        self.messages = Messages(store, url, shard, log_id, history_ms=history_ms, now_ms=now_ms)
-        self.pinned = Pinned(store, url, shard, log_id, self.messages.held, history_ms=history_ms, now_ms=now_ms)
-        self._pins = PinnedRows()
-        self._pins_changed = False
+        self.messages = MessagesTable(store, url, shard, log_id, history_ms=history_ms, now_ms=now_ms)
+        self.pinned = PinnedTable(store, url, shard, log_id, self.messages.held, history_ms=history_ms, now_ms=now_ms)
+        self._pinned_rows = PinnedRows()
+        self._pinned_rows_changed = False
         self._heading: Heading | None = None
         """That of the last commit."""
         place = Place(url, shard, with_ids(FORKS))
@@ -57,10 +57,10 @@ class LakeTables:
             if row is not None:
                 self._fork_rows[incarnation] = row
             if row != before:
-                self._forks_file, self._pins_changed = None, True
+                self._forks_file, self._pinned_rows_changed = None, True
         if changes.sources:
-            self._pins.update(changes.sources)
-            self._pins_changed = True
+            self._pinned_rows.update(changes.sources)
+            self._pinned_rows_changed = True
 
     def commit(self, heading: Heading, keep: Collection[int]) -> None:
         """Bring all tables up to the state; snapshots in `keep` stay, whatever their age.
@@ -69,9 +69,9 @@ class LakeTables:
         """
         if self._forks_file is None:
             self._forks_file = self._forks.commit(forks_table(self._fork_rows.values()), heading.position)
-        if self._pins_changed:
-            self.pinned.update(self._pins, self._pins.settle(self._fork_rows))
-            self._pins_changed = False
+        if self._pinned_rows_changed:
+            self.pinned.update(self._pinned_rows, self._pinned_rows.settle(self._fork_rows))
+            self._pinned_rows_changed = False
         pinned = self.pinned.commit(heading, self._pinned_snapshots())
         self.messages.commit(heading._replace(forks=self._forks_file, pinned=pinned), keep)
         self._heading = heading

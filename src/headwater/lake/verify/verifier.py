@@ -29,13 +29,12 @@ from headwater.lake.catalog import (
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import SCHEMA, parse_segment_key, segment_key
 from headwater.lake.iceberg.deletes import dead_lives
-from headwater.lake.iceberg.pins import merged
-from headwater.lake.pinned import pinned_spans
+from headwater.lake.iceberg.pinned_rows import merged
 from headwater.lake.scanning import Inherited, inheritance
 from headwater.lake.segments.reader import Footer, SegmentDamaged, read_footer, read_group
 from headwater.lake.verify.rows import RowChecks
 from headwater.lake.verify.spans import LifeRows, Spans, spans_of
-from headwater.lake.verify.tables import PinnedChecks, streams_problems
+from headwater.lake.verify.tables import PinnedChecks, pinned_spans, streams_problems
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from headwater.lake.catalog import ForkRow
 from headwater.lake.iceberg.messages import Heading
-from headwater.lake.iceberg.pins import Source
+from headwater.lake.iceberg.pinned_rows import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts

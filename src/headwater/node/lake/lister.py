@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from headwater.lake.iceberg.streams import StreamRow, Streams
+from headwater.lake.iceberg.streams import StreamRow, StreamsTable
 from headwater.lake.iceberg.tables import table_url
 from headwater.node.cluster.barriers import Barrier, reach
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
@@ -46,7 +46,7 @@ class Lister:
             expected=STORE_TROUBLE,
         )
         self._now_ms = parts.now_ms
-        self._table = Streams(
+        self._table = StreamsTable(
             parts.store,
             table_url(parts.store.url),
             parts.shard,
