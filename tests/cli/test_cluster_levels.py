@@ -11,7 +11,7 @@ import pytest
 
 from headwater.client import Admin, Client, RequestRefused, RetryPolicy
 from headwater.log.jetstream import judging
-from headwater.log.jetstream.streams import Place
+from headwater.log.jetstream.streams import ClusterConfig
 from headwater.log.jetstream.visiting import Visit
 from headwater.node.clock import Clock
 from headwater.streams.commands.command import LEVEL
@@ -153,8 +153,8 @@ def test_an_unknown_command_ends_a_node_with_a_sentence(nats: NatsServers, tmp_p
 
 def publish(nats: NatsServers, log_id: str, record: bytes) -> None:
     """Publish a record to the log, as a node of a later version would."""
-    place = Place(nats.urls)
-    seed = judging.seed_of(log_id, place.shard)
+    config = ClusterConfig(nats.urls)
+    seed = judging.seed_of(log_id, config.shard)
     message = judging.message(seed, secrets.randbits(63), 1, at=Clock().now(), commands=1, piece=record)
-    with Visit(place) as visit:
-        visit.call(visit.client.request(place.subject("log"), message, 5.0))
+    with Visit(config) as visit:
+        visit.call(visit.client.request(config.subject("log"), message, 5.0))

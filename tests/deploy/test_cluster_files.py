@@ -21,7 +21,7 @@ import yaml  # type: ignore[import-untyped]
 
 from headwater import settings
 from headwater.log.jetstream.durability import judge_sync
-from headwater.log.jetstream.streams import VERSION_MIN, LogRefused, Place
+from headwater.log.jetstream.streams import VERSION_MIN, ClusterConfig, LogRefused
 from headwater.log.jetstream.visiting import Visit
 from headwater.settings import Settings
 from headwater.testing.clusters import running_cluster
@@ -267,7 +267,7 @@ def test_a_node_runs_on_nats_as_it_is_configured(tmp_path: Path, monkeypatch: py
             urllib.request.urlopen(create, timeout=30).close()
             with urllib.request.urlopen(f"{node.url}/v1/stream/s", timeout=30) as response:
                 assert response.read() == b"kept"
-        with pytest.raises(LogRefused, match="Authorization"), Visit(Place(nats.urls), seconds_max=2.0):
+        with pytest.raises(LogRefused, match="Authorization"), Visit(ClusterConfig(nats.urls), seconds_max=2.0):
             pass
 
 

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from headwater.log.jetstream.client import Client
-from headwater.log.jetstream.streams import Place, call, stream_info
+from headwater.log.jetstream.streams import ClusterConfig, call, stream_info
 from headwater.log.jetstream.visiting import Visit
 from headwater.testing.clusters import running_cluster
 from headwater.testing.servers import running_node
@@ -53,19 +53,19 @@ def test_a_nats_server_with_an_empty_disk_takes_the_place_of_one_that_was_lost(t
         assert other.process is not None
 
 
-async def _enlarge(client: Client, place: Place) -> None:
+async def _enlarge(client: Client, config: ClusterConfig) -> None:
     """As `nats stream edit headwater-0 --max-bytes` does."""
-    found = json.loads(await call(client, f"STREAM.INFO.{place.stream}"))["config"]
-    await call(client, f"STREAM.UPDATE.{place.stream}", {**found, "max_bytes": ENLARGED_BYTES})
+    found = json.loads(await call(client, f"STREAM.INFO.{config.stream}"))["config"]
+    await call(client, f"STREAM.UPDATE.{config.stream}", {**found, "max_bytes": ENLARGED_BYTES})
 
 
 def test_the_log_can_be_enlarged(tmp_path: Path) -> None:
     with running_cluster(tmp_path, nodes=1, nats=1) as cluster:
-        place = Place(cluster.nats.urls)
+        config = ClusterConfig(cluster.nats.urls)
         request(f"{cluster.urls[0]}/v1/stream/s", "PUT", b"kept")
-        with Visit(place) as visit:
-            visit.call(_enlarge(visit.client, place))
-            found = visit.call(asyncio.wait_for(stream_info(visit.client, place), SECONDS_MAX))
+        with Visit(config) as visit:
+            visit.call(_enlarge(visit.client, config))
+            found = visit.call(asyncio.wait_for(stream_info(visit.client, config), SECONDS_MAX))
         assert found is not None
         assert found.config.max_bytes == ENLARGED_BYTES
         with running_node("--cluster", cluster.nats.url, "--lake", cluster.lake, "--node", "n2") as restarted:

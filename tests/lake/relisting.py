@@ -6,9 +6,9 @@ from headwater.lake.iceberg.commits import Commits
 from headwater.lake.iceberg.manifests import (
     Content,
     DeletesEntry,
-    Place,
     SegmentEntry,
     Status,
+    TableLocation,
     deletes_manifest,
     described,
     segments_manifest,
@@ -22,8 +22,10 @@ def relist(store: Store, catalog: Catalog) -> None:
     """Make this catalog the newest snapshot of a lake that has one."""
     table = newest_table(store, "messages")
     assert table is not None
-    place = Place(table.url, catalog.shard, SCHEMA)
-    commits = Commits(store, "messages", place, table.log_id, history_ms=MINUTE_MS, now_ms=lambda: table.updated_ms + 1)
+    location = TableLocation(table.url, catalog.shard, SCHEMA)
+    commits = Commits(
+        store, "messages", location, table.log_id, history_ms=MINUTE_MS, now_ms=lambda: table.updated_ms + 1
+    )
     commits.load()
     stamp = commits.new_stamp()
     segments = [SegmentEntry(Status.ADDED, *stamp, one.number, one.segment) for one in catalog.segments]
@@ -45,8 +47,8 @@ def relist(store: Store, catalog: Catalog) -> None:
     ]
     manifests = []
     for content, data, entries in (
-        (Content.DATA, segments_manifest(segments, place), segments),
-        (Content.DELETES, deletes_manifest(deletes, place), deletes),
+        (Content.DATA, segments_manifest(segments, location), segments),
+        (Content.DELETES, deletes_manifest(deletes, location), deletes),
     ):
         key = commits.new_key("forged")
         store.create(key, data)

@@ -17,13 +17,13 @@ import msgspec
 
 from headwater.log.jetstream.client import Handler, NotConnected
 from headwater.log.jetstream.judging import Judge, Taken
-from headwater.log.jetstream.streams import LOG_ID_KEY, LogBehind, Place, StreamInfo
+from headwater.log.jetstream.streams import LOG_ID_KEY, ClusterConfig, LogBehind, StreamInfo
 from headwater.log.jetstream.wire import Message, ServerInfo
 
 from .processes import Process, Scheduler
 
 LOG_BYTES_MAX = 1 << 30
-PLACE = Place(["nats://simulated"])
+PLACE = ClusterConfig(["nats://simulated"])
 NOTICE_SECONDS = 1.5
 """After how long a node notices that its connection is dead."""
 
@@ -208,7 +208,7 @@ class SimulatedNats:
         }
         return msgspec.convert(described, StreamInfo)
 
-    def replay(self, place: Place, log_id: str, judge: Judge) -> Iterator[tuple[bytes, Taken | None]]:
+    def replay(self, config: ClusterConfig, log_id: str, judge: Judge) -> Iterator[tuple[bytes, Taken | None]]:
         """What a node that starts reads back, as `replaying.replay` does."""
         if judge.sequence + 1 < self.first:
             raise LogBehind(f"The log begins at {self.first}, not at {judge.sequence + 1}.")

@@ -21,7 +21,7 @@ from headwater.log.images.restoring import newest_good_image
 from headwater.log.jetstream import judging, streams
 from headwater.log.jetstream.identity import create_stream, record_key, recorded_log_id, replace_record
 from headwater.log.jetstream.judging import Mark
-from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
+from headwater.log.jetstream.streams import ClusterConfig, LogRefused, StreamInfo
 from headwater.log.jetstream.visiting import Visit
 from headwater.storage.store import Store
 from headwater.streams.commands.cluster import Cluster
@@ -37,34 +37,34 @@ class Found(NamedTuple):
     old_log_id: str
 
 
-def check_no_stream(place: Place) -> None:
+def check_no_stream(config: ClusterConfig) -> None:
     """Refuse if NATS has a stream for this cluster: a log that is there is not lost."""
-    with Visit(place) as visit:
-        _refuse_stream(_info(visit, place), place)
+    with Visit(config) as visit:
+        _refuse_stream(_info(visit, config), config)
 
 
-def continue_log(place: Place, log_id: str, sequence: int, log_bytes_max: int) -> None:
+def continue_log(config: ClusterConfig, log_id: str, sequence: int, log_bytes_max: int) -> None:
     """Create a stream that continues a log behind a message. Idempotent."""
-    with Visit(place) as visit:
-        info = _info(visit, place)
+    with Visit(config) as visit:
+        info = _info(visit, config)
         as_wanted = (log_id, sequence + 1, sequence)
         if info is not None and (info.log_id, info.state.first_seq, info.state.last_seq) == as_wanted:
             return
-        _refuse_stream(info, place)
-        create_stream(visit, place, log_id, log_bytes_max, sequence + 1)
+        _refuse_stream(info, config)
+        create_stream(visit, config, log_id, log_bytes_max, sequence + 1)
 
 
-def _info(visit: Visit, place: Place) -> StreamInfo | None:
-    return visit.persist(partial(streams.stream_info, visit.client, place), "answer questions about streams")
+def _info(visit: Visit, config: ClusterConfig) -> StreamInfo | None:
+    return visit.persist(partial(streams.stream_info, visit.client, config), "answer questions about streams")
 
 
-def _refuse_stream(info: StreamInfo | None, place: Place) -> None:
+def _refuse_stream(info: StreamInfo | None, config: ClusterConfig) -> None:
     if info is None:
         return
     first, last = info.state.first_seq, info.state.last_seq
     held = f"holds messages {first} to {last}" if last >= first else "exists already, though it is empty"
     raise LogRefused(
-        f"The stream {place.stream} {held}, so nothing was changed; start the nodes, or delete the stream if its"
+        f"The stream {config.stream} {held}, so nothing was changed; start the nodes, or delete the stream if its"
         " messages are of no use."
     )
 
@@ -92,19 +92,19 @@ def _key(shard: int, segment: Segment) -> str:
     return segment_key(shard, segment.first_position, segment.last_position, segment.id)
 
 
-def begin_anew(place: Place, store: Store, found: Found, log_bytes_max: int) -> str:
+def begin_anew(config: ClusterConfig, store: Store, found: Found, log_bytes_max: int) -> str:
     """Begin a new generation with the state of an image, and return the id of its log."""
     state = found.state
-    newest = max(ObjectImages(store, found.old_log_id, place.shard).positions())
+    newest = max(ObjectImages(store, found.old_log_id, config.shard).positions())
     begin_generation(state)
     state.position = max(state.position, newest + GENERATION_POSITIONS)
     # The new log has no members yet; the level of its commands does not change.
     state.cluster = Cluster(level=state.cluster.level, cataloged=state.cluster.cataloged)
     mark = Mark(judging.VERSION, 0, state.position, state.now, 0, {})
-    writer = ObjectImages(store, state.log_id, place.shard).begin(state.position, msgspec.msgpack.encode(mark))
+    writer = ObjectImages(store, state.log_id, config.shard).begin(state.position, msgspec.msgpack.encode(mark))
     writer.write(image_of(state))
     writer.finish()
-    replace_record(store, place.shard, state.log_id)
+    replace_record(store, config.shard, state.log_id)
     pass_on(store, state.log_id)
-    continue_log(place, state.log_id, 0, log_bytes_max)
+    continue_log(config, state.log_id, 0, log_bytes_max)
     return state.log_id

@@ -12,7 +12,7 @@ from headwater.lake.ownership import claim
 from headwater.log.directory import follow, lock, recover
 from headwater.log.images.objects import ObjectImages
 from headwater.log.jetstream.opening import open_log
-from headwater.log.jetstream.streams import Place
+from headwater.log.jetstream.streams import ClusterConfig
 from headwater.log.memory import MemoryLog
 from headwater.log.workers.decided import DecidedPosition
 from headwater.log.workers.shared_journal import SharedJournal
@@ -66,9 +66,9 @@ def open_member(settings: Settings, name: str, clock: Clock | None = None) -> No
     store, clock = open_store(settings.lake_url), clock or Clock()
     identity = NodeId(name, secrets.token_hex(8))
     level = min(settings.level_max or LEVEL, LEVEL)
-    place = Place(settings.cluster_urls, settings.cluster_name, 0, *identity, settings.address, level)
+    config = ClusterConfig(settings.cluster_urls, settings.cluster_name, 0, *identity, settings.address, level)
     opened = open_log(
-        place,
+        config,
         store,
         lambda log_id: ObjectImages(store, log_id),
         clock=clock.now,

@@ -6,12 +6,12 @@ import pytest
 
 from headwater.lake.format import SCHEMA
 from headwater.lake.iceberg.bounds import buckets, high_text
-from headwater.lake.iceberg.manifests import Place
+from headwater.lake.iceberg.manifests import TableLocation
 from headwater.lake.iceberg.metadata import HOUR_MS, MINUTE_MS, Snapshot, Table, decode, encode, thinned
 
 from ..lives import plain, write
 
-PLACE = Place("s3://bucket/lake", 0, SCHEMA)
+LOCATION = TableLocation("s3://bucket/lake", 0, SCHEMA)
 SUMMARY = {"operation": "append", "headwater.position": "7", "headwater.list-crc": "3"}
 
 
@@ -19,21 +19,21 @@ def snapshot(sequence: int, at_ms: int = 0) -> Snapshot:
     return Snapshot(sequence + 100, sequence + 99 if sequence else None, sequence, at_ms, f"list-{sequence}", SUMMARY)
 
 
-TABLE = Table("messages", 7, "uuid", "abc", PLACE.url, 5, (snapshot(0), snapshot(1)), ((4, "messages/old"),))
+TABLE = Table("messages", 7, "uuid", "abc", LOCATION.url, 5, (snapshot(0), snapshot(1)), ((4, "messages/old"),))
 
 
 def test_a_table_is_read_back_as_it_was_written() -> None:
-    assert decode(TABLE.key, encode(TABLE, PLACE)) == TABLE
+    assert decode(TABLE.key, encode(TABLE, LOCATION)) == TABLE
 
 
 @pytest.mark.parametrize("key", ["messages/metadata/0000000008-abc.metadata.json", "messages/metadata/x.json"])
 def test_a_metadata_file_under_another_key_is_damage(key: str) -> None:
     with pytest.raises(ValueError, match="key"):
-        decode(key, encode(TABLE, PLACE))
+        decode(key, encode(TABLE, LOCATION))
 
 
 def test_any_changed_byte_is_damage() -> None:
-    data = encode(TABLE, PLACE)
+    data = encode(TABLE, LOCATION)
     for at in range(0, len(data), 7):
         changed = bytearray(data)
         changed[at] ^= 1

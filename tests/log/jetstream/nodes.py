@@ -6,7 +6,7 @@ from itertools import count
 
 from headwater.log.jetstream.identity import establish
 from headwater.log.jetstream.log import JetStreamLog
-from headwater.log.jetstream.streams import Place
+from headwater.log.jetstream.streams import ClusterConfig
 from headwater.log.seam import Ticket
 from headwater.node.clock import Clock
 from headwater.storage.memory import MemoryStore
@@ -30,10 +30,10 @@ class Cluster:
 
     @property
     def stream(self) -> str:
-        return self.place("n").stream
+        return self.config("n").stream
 
-    def place(self, node: str) -> Place:
-        return Place(self.servers.urls, self.name, 0, node, f"{node}#{next(_numbers)}")
+    def config(self, node: str) -> ClusterConfig:
+        return ClusterConfig(self.servers.urls, self.name, 0, node, f"{node}#{next(_numbers)}")
 
     def open(
         self,
@@ -45,9 +45,9 @@ class Cluster:
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> JetStreamLog:
         """One more proposer."""
-        place = self.place(node or f"n{next(self._nodes)}")
-        established = establish(place, self.store, log_bytes_max=log_bytes_max)
-        return JetStreamLog(place, established, mark, clock=clock or Clock().now, on_failure=on_failure or fail)
+        config = self.config(node or f"n{next(self._nodes)}")
+        established = establish(config, self.store, log_bytes_max=log_bytes_max)
+        return JetStreamLog(config, established, mark, clock=clock or Clock().now, on_failure=on_failure or fail)
 
 
 def fail(error: BaseException) -> None:
@@ -68,7 +68,7 @@ class Node:
     @property
     def member(self) -> tuple[str, str]:
         """Its name and session."""
-        return self.log.place.node, self.log.place.session
+        return self.log.config.node, self.log.config.session
 
     def start(self) -> "Node":
         self.log.start(self._receive, self.given_back.append)

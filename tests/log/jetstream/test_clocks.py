@@ -40,7 +40,7 @@ def open_member(cluster: Cluster, name: str, clock: Clock) -> Node:
     state = State(log.log_id)
     for batch in log.replay(0):
         apply(state, batch)
-    identity = NodeId(name, log.place.session)
+    identity = NodeId(name, log.config.session)
     node = Node([ShardParts(state, log, None, MemoryBlobs(), identity)], limits=LIMITS, clock=clock)
     assert isinstance(node.only, SharedShard)
     node.only.join(Profile(identity, "", LEVEL), log)

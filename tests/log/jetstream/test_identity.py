@@ -10,7 +10,7 @@ from headwater.log.images.objects import ObjectImages
 from headwater.log.jetstream import identity, replaying, streams, visiting
 from headwater.log.jetstream.identity import Established, establish, record_key, recorded_log_id
 from headwater.log.jetstream.opening import Opened, open_log
-from headwater.log.jetstream.streams import LogRefused, Place, judge_server, judge_stream
+from headwater.log.jetstream.streams import ClusterConfig, LogRefused, judge_server, judge_stream
 from headwater.log.jetstream.visiting import Visit
 from headwater.log.jetstream.wire import ServerInfo
 from headwater.node.clock import Clock
@@ -25,11 +25,11 @@ from .nodes import LOG_BYTES_MAX, Cluster, Node, fail, until
 
 
 def found(cluster: Cluster) -> Established:
-    return establish(cluster.place("n1"), cluster.store, log_bytes_max=LOG_BYTES_MAX)
+    return establish(cluster.config("n1"), cluster.store, log_bytes_max=LOG_BYTES_MAX)
 
 
 def delete_stream(cluster: Cluster) -> None:
-    with Visit(cluster.place("n1")) as visit:
+    with Visit(cluster.config("n1")) as visit:
         visit.call(streams.call(visit.client, f"STREAM.DELETE.{cluster.stream}"))
 
 
@@ -100,9 +100,9 @@ def test_a_stream_in_use_is_refused_with_an_empty_lake(cluster: Cluster) -> None
 def test_a_lake_of_another_log_is_refused(cluster: Cluster, nats: NatsServers) -> None:
     found(cluster)
     other = Cluster(nats, cluster.store)
-    place = other.place("n1")
-    with Visit(place) as visit:
-        visit.call(streams.create(visit.client, place, streams.configuration(place, "other", LOG_BYTES_MAX, 1)))
+    config = other.config("n1")
+    with Visit(config) as visit:
+        visit.call(streams.create(visit.client, config, streams.configuration(config, "other", LOG_BYTES_MAX, 1)))
     with pytest.raises(LogRefused, match=f"but the stream {other.stream} holds log other"):
         found(other)
 
@@ -117,15 +117,15 @@ def test_a_damaged_record_and_one_of_another_format_are_refused(cluster: Cluster
 
 
 def test_a_stream_that_headwater_did_not_create_or_that_was_changed_is_refused(cluster: Cluster) -> None:
-    place = cluster.place("n1")
-    request = streams.configuration(place, "9f2c", LOG_BYTES_MAX, 1)
+    config = cluster.config("n1")
+    request = streams.configuration(config, "9f2c", LOG_BYTES_MAX, 1)
     for change, reason in (
         ({"metadata": {}}, "was not created by Headwater"),
         ({"discard": "old"}, "was changed"),
         ({"republish": None}, "was changed"),
     ):
-        with Visit(place) as visit:
-            visit.call(streams.create(visit.client, place, request | change))
+        with Visit(config) as visit:
+            visit.call(streams.create(visit.client, config, request | change))
         with pytest.raises(LogRefused, match=reason):
             found(cluster)
         delete_stream(cluster)
@@ -135,7 +135,7 @@ def test_a_stream_that_headwater_did_not_create_or_that_was_changed_is_refused(c
 def test_a_log_that_does_not_fit_is_refused(servers: str, request: pytest.FixtureRequest) -> None:
     cluster: Cluster = request.getfixturevalue(servers)
     with pytest.raises(LogRefused, match=r"no room for a log of .* bytes"):
-        establish(cluster.place("n1"), cluster.store, log_bytes_max=1 << 50)
+        establish(cluster.config("n1"), cluster.store, log_bytes_max=1 << 50)
 
 
 def test_servers_that_cannot_be_used_are_named(nats: NatsServers) -> None:
@@ -144,15 +144,15 @@ def test_servers_that_cannot_be_used_are_named(nats: NatsServers) -> None:
     assert "without JetStream" in str(judge_server(ServerInfo("a", "2.15.1-beta")))
     with (
         pytest.raises(LogRefused, match=r"No NATS server can be reached at 127\.0\.0\.1:1 "),
-        Visit(Place(["nats://127.0.0.1:1"]), 0.2),
+        Visit(ClusterConfig(["nats://127.0.0.1:1"]), 0.2),
     ):
         pass
-    assert judge_stream(streams.StreamInfo(), Place(nats.urls)) is not None
+    assert judge_stream(streams.StreamInfo(), ClusterConfig(nats.urls)) is not None
 
 
 def test_a_start_that_waits_for_nats_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(visiting, "REPORT_SECONDS", 0.1)
-    with pytest.raises(LogRefused), Visit(Place(["nats://127.0.0.1:1"]), 0.5):
+    with pytest.raises(LogRefused), Visit(ClusterConfig(["nats://127.0.0.1:1"]), 0.5):
         pass
     assert [message for message in caplog.messages if message.startswith("waiting for a NATS server: 127.0.0.1:1")]
 
@@ -165,7 +165,7 @@ def open_it(cluster: Cluster) -> Opened:
         return ObjectImages(cluster.store, log_id, 0)
 
     return open_log(
-        cluster.place("n1"),
+        cluster.config("n1"),
         cluster.store,
         images_of,
         clock=Clock().now,
@@ -234,10 +234,10 @@ def test_a_log_that_ends_before_an_image_is_refused(cluster: Cluster) -> None:
     opened = open_it(cluster)
     serve(opened, images=2)
     delete_stream(cluster)
-    place = cluster.place("n1")
-    with Visit(place) as visit:
+    config = cluster.config("n1")
+    with Visit(config) as visit:
         visit.call(
-            streams.create(visit.client, place, streams.configuration(place, opened.log.log_id, LOG_BYTES_MAX, 1))
+            streams.create(visit.client, config, streams.configuration(config, opened.log.log_id, LOG_BYTES_MAX, 1))
         )
     with pytest.raises(LogRefused, match="NATS has lost acknowledged messages"):
         open_it(cluster)

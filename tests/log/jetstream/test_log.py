@@ -47,7 +47,7 @@ def trio(cluster: Cluster) -> list[Node]:
 
 def deaf(node: Node) -> None:
     """From now on this node misses every message that is republished."""
-    subject = node.log.place.subject("decided")
+    subject = node.log.config.subject("decided")
     subscriptions = node.log._client._subscriptions
     for sid, (found, _) in list(subscriptions.items()):
         if found == subject:
@@ -101,7 +101,7 @@ def test_a_foreign_message_in_the_stream_is_skipped_by_all(pair: list[Node]) -> 
     ours, theirs = pair
 
     async def use() -> None:
-        ours.log._client.publish(ours.log.place.subject("log"), b"nonsense")
+        ours.log._client.publish(ours.log.config.subject("log"), b"nonsense")
         await theirs.append([Append("a", b"x")])
         await until(lambda: all(node.log.applied == 2 for node in pair))
 
@@ -323,9 +323,9 @@ def test_a_stream_that_has_lost_acknowledged_messages_ends_the_node(cluster: Clu
         node.start()
         for number in range(10):
             await node.append([Append("a", b"%d" % number)])
-        place, client = node.log.place, node.log._client
-        await streams.call(client, f"STREAM.DELETE.{place.stream}")
-        await streams.create(client, place, streams.configuration(place, node.log.log_id, 1_000_000, 1))
+        config, client = node.log.config, node.log._client
+        await streams.call(client, f"STREAM.DELETE.{config.stream}")
+        await streams.create(client, config, streams.configuration(config, node.log.log_id, 1_000_000, 1))
         node.append([Append("a", b"y")])
         await until(lambda: bool(failures))
         await node.stop()

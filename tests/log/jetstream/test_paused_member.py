@@ -16,14 +16,14 @@ MEMBER = """
 import asyncio, sys
 from headwater.log.jetstream.identity import Established
 from headwater.log.jetstream.log import JetStreamLog
-from headwater.log.jetstream.streams import Place, StreamInfo
+from headwater.log.jetstream.streams import ClusterConfig, StreamInfo
 from headwater.node.clock import Clock
 
 urls, name, log_id = sys.argv[1:]
 
 async def main():
-    place = Place(urls.split(","), name, 0, "n3", "n3#1")
-    log = JetStreamLog(place, Established(log_id, StreamInfo()), clock=Clock().now)
+    config = ClusterConfig(urls.split(","), name, 0, "n3", "n3#1")
+    log = JetStreamLog(config, Established(log_id, StreamInfo()), clock=Clock().now)
     for batch in log.replay(0):
         pass
     log.start(lambda batch, ticket: None, lambda ticket: None)

@@ -14,7 +14,7 @@ from headwater.cli.printing import counted, moment
 from headwater.client import TransportFailed
 from headwater.client.urls import split_urls
 from headwater.lake.ownership import LakeOwned
-from headwater.log.jetstream.streams import LogRefused, Place
+from headwater.log.jetstream.streams import ClusterConfig, LogRefused
 from headwater.protocol.limits import MIB
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, StoreFailed
@@ -50,8 +50,8 @@ def rescue(
     is lost.
     """
     try:
-        place = Place([url.strip() for url in nats.split(",")], cluster_name, node="rescue")
-        rescued = _from_lake(place, lake, log_bytes, yes) if lake else _from_nodes(server, place, log_bytes, yes)
+        config = ClusterConfig([url.strip() for url in nats.split(",")], cluster_name, node="rescue")
+        rescued = _from_lake(config, lake, log_bytes, yes) if lake else _from_nodes(server, config, log_bytes, yes)
     except (LogRefused, StoreFailed, KeyMissing, LakeOwned, ValueError) as error:
         fail(f"{str(error).rstrip('.')}.", "not_rescued")
     if as_json:
@@ -63,21 +63,21 @@ def rescue(
         )
 
 
-def _from_lake(place: Place, lake: str, log_bytes: int, yes: bool) -> dict[str, Any]:
+def _from_lake(config: ClusterConfig, lake: str, log_bytes: int, yes: bool) -> dict[str, Any]:
     store = open_store(lake)
-    check_no_stream(place)
-    found = find_image(store, place.shard)
+    check_no_stream(config)
+    found = find_image(store, config.shard)
     state = found.state
     _accept(
         f"The newest image has {counted(len(state.streams), 'stream')}; everything acknowledged after"
         f" {moment(state.now)} is lost.",
         yes,
     )
-    log_id = begin_anew(place, store, found, log_bytes)
+    log_id = begin_anew(config, store, found, log_bytes)
     return {"log_id": log_id, "position": state.position, "lost_since_us": state.now}
 
 
-def _from_nodes(server: Server, place: Place, log_bytes: int, yes: bool) -> dict[str, Any]:
+def _from_nodes(server: Server, config: ClusterConfig, log_bytes: int, yes: bool) -> dict[str, Any]:
     views, silent = _ask_all(server)
     if not views:
         fail(
@@ -94,7 +94,7 @@ def _from_nodes(server: Server, place: Place, log_bytes: int, yes: bool) -> dict
         _accept(f"{', '.join(silent)} cannot be asked; what only they have applied is lost.", yes)
     with ask_node(server, best, IMAGE_SECONDS_MAX) as admin:
         taken = admin.image()
-    continue_log(place, taken["log_id"], taken["sequence"], log_bytes)
+    continue_log(config, taken["log_id"], taken["sequence"], log_bytes)
     return taken | {"node": views[best]["node"]}
 
 

@@ -24,7 +24,7 @@ import httpx2
 from headwater.cli.printing import moment, size
 from headwater.compiled import PURE, PURE_VARIABLE, is_compiled, missing
 from headwater.log.jetstream.durability import NotVerified, judge_sync, monitor_url
-from headwater.log.jetstream.streams import LogRefused, Place
+from headwater.log.jetstream.streams import ClusterConfig, LogRefused
 from headwater.log.jetstream.visiting import Visit
 from headwater.log.jetstream.wire import parse_address
 from headwater.node.committer import QUEUE_BYTES_MAX
@@ -346,7 +346,7 @@ def nats_servers(urls: str, monitors: str | None) -> Iterator[Finding]:
             yield Finding("nats", "problem", str(error), "correct --cluster")
             continue
         try:
-            with Visit(Place([url]), NATS_SECONDS) as visit:
+            with Visit(ClusterConfig([url]), NATS_SECONDS) as visit:
                 info = visit.client.info
         except LogRefused as error:
             yield _parted(f"nats {name}", "problem", error)

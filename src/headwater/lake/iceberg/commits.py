@@ -20,7 +20,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from headwater.lake.damage import LakeDamaged
-from headwater.lake.iceberg.manifests import Manifest, Place, Stamp, list_of
+from headwater.lake.iceberg.manifests import Manifest, Stamp, TableLocation, list_of
 from headwater.lake.iceberg.metadata import (
     PREVIOUS_MAX,
     Snapshot,
@@ -63,13 +63,13 @@ class Commits:
         self,
         store: Store,
         name: str,
-        place: Place,
+        location: TableLocation,
         log_id: str,
         *,
         history_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
-        self._store, self._name, self._place, self._log_id = store, name, place, log_id
+        self._store, self._name, self._location, self._log_id = store, name, location, log_id
         self._history_ms, self._now_ms = history_ms, now_ms
         self._version = self._sequence = 0
         self.table: Table | None = None
@@ -107,7 +107,7 @@ class Commits:
             log.error("the object %s is damaged and will be replaced: %s", key, problem)
             return None
         # Paths in manifests are absolute: those of a lake that was moved or belonged to another log are of no use.
-        return table if (table.log_id, table.url) == (self._log_id, self._place.url) else None
+        return table if (table.log_id, table.url) == (self._log_id, self._location.url) else None
 
     def new_stamp(self) -> Stamp:
         """The identity of the next snapshot, if it is committed."""
@@ -137,7 +137,7 @@ class Commits:
         before = None if self.table is None else self.table.current
         now = max(self._now_ms(), 0 if self.table is None else self.table.updated_ms + 1)
         parent = None if before is None else before.id
-        content = list_of(manifests, self._place, stamp, parent)
+        content = list_of(manifests, self._location, stamp, parent)
         list_key = self.new_key("list")
         self.put(list_key, content)
         summary = {**summary, "headwater.list-crc": str(crc32c(content))}
@@ -180,12 +180,12 @@ class Commits:
             self._version + 1,
             str(uuid.uuid4()) if table is None else table.uuid,
             self._log_id,
-            self._place.url,
+            self._location.url,
             now,
             remaining,
             previous[-PREVIOUS_MAX:],
         )
-        self.put(new.key, encode(new, self._place))
+        self.put(new.key, encode(new, self._location))
         self.table, self._version = new, new.version
         self._store.replace(hint_key(self._name), hint_of(new.version, new.log_id).encode())
         kept = {one.id for one in remaining}

@@ -13,10 +13,10 @@ from headwater.lake.iceberg.manifests import (
     Content,
     DeletesEntry,
     Manifest,
-    Place,
     SegmentEntry,
     Stamp,
     Status,
+    TableLocation,
     described,
 )
 
@@ -48,9 +48,9 @@ class Rewritten(NamedTuple, Generic[E]):
 class Index(Generic[E]):
     """The entries of one kind, by the numbers of their segments."""
 
-    def __init__(self, content: Content, encode: Callable[[Sequence[E], Place], bytes]) -> None:
+    def __init__(self, content: Content, encode: Callable[[Sequence[E], TableLocation], bytes]) -> None:
         self._content: Content = content
-        self._encode: Callable[[Sequence[E], Place], bytes] = encode
+        self._encode: Callable[[Sequence[E], TableLocation], bytes] = encode
         self.entries: dict[int, E] = {}
         self._manifests: dict[str, Manifest] = {}
         self._members: dict[str, set[int]] = {}
@@ -71,7 +71,7 @@ class Index(Generic[E]):
     def rewrite(
         self,
         change: Change[E],
-        place: Place,
+        location: TableLocation,
         stamp: Stamp,
         *,
         put: Callable[[str, bytes], None],
@@ -106,7 +106,7 @@ class Index(Generic[E]):
         lots += [pool[at : at + ENTRIES_MAX] for at in range(0, len(pool), ENTRIES_MAX)]
         stored = []
         for entries in lots:
-            data, key = self._encode(entries, place), new_key()
+            data, key = self._encode(entries, location), new_key()
             put(key, data)
             stored.append((described(key, data, self._content, entries, stamp), entries))
         return Rewritten(stored, [self._manifests[key] for key in self._manifests if key in touched], removed)

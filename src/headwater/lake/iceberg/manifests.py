@@ -150,8 +150,8 @@ class Manifest(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """None if it is unknown."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a table's objects are: the URL that other engines know the store by, and the shard."""
+class TableLocation(msgspec.Struct, frozen=True):
+    """Where a table's objects are: the URL that other engines know the store by, and the shard; and its columns."""
 
     url: str
     shard: int
@@ -181,26 +181,26 @@ def _entry(entry: SegmentEntry | DeletesEntry | FileEntry, content: int, path: s
     return head + integer(content) + text(path) + _PARQUET + integer(rows) + integer(size) + _NO_COUNTS
 
 
-def encode_segment(entry: SegmentEntry, place: Place) -> bytes:
+def encode_segment(entry: SegmentEntry, location: TableLocation) -> bytes:
     """The entry of a segment in Avro."""
     segment = entry.segment
     low, high = of_segment(segment)
-    head = _entry(entry, 0, place.path(entry.key(place.shard)), segment.rows, segment.size)
+    head = _entry(entry, 0, location.path(entry.key(location.shard)), segment.rows, segment.size)
     is_sorted = bucket_of(segment.first_name) == bucket_of(segment.last_name)
     return head + _bounds(low) + _bounds(high) + (_SORTED if is_sorted else NULL * 5)
 
 
-def encode_deletes(entry: DeletesEntry, place: Place) -> bytes:
+def encode_deletes(entry: DeletesEntry, location: TableLocation) -> bytes:
     """The entry of a file of deleted rows in Avro."""
-    data_path = place.path(entry.data_key)
+    data_path = location.path(entry.data_key)
     both = _bounds({DELETED_PATH_ID: data_path.encode()})
-    head = _entry(entry, 1, place.path(entry.key), entry.rows, entry.size)
+    head = _entry(entry, 1, location.path(entry.key), entry.rows, entry.size)
     return head + both + both + NULL * 4 + PRESENT + text(data_path)
 
 
-def encode_file(entry: FileEntry, place: Place) -> bytes:
+def encode_file(entry: FileEntry, location: TableLocation) -> bytes:
     """The entry of a file in Avro."""
-    head = _entry(entry, 0, place.path(entry.key), entry.rows, entry.size)
+    head = _entry(entry, 0, location.path(entry.key), entry.rows, entry.size)
     if entry.names is None:
         return head + NULL * 7
     low, high = of_names(entry.names)
@@ -232,22 +232,22 @@ def unpack(data: bytes, crc: int, kind: type[T]) -> list[T]:
     return found
 
 
-def segments_manifest(entries: Sequence[SegmentEntry], place: Place) -> bytes:
+def segments_manifest(entries: Sequence[SegmentEntry], location: TableLocation) -> bytes:
     """A manifest of segments."""
-    header = {**manifest_header(place.schema, "data"), ENTRIES_KEY: pack(entries)}
-    return container(ENTRY, header, [encode_segment(entry, place) for entry in entries])
+    header = {**manifest_header(location.schema, "data"), ENTRIES_KEY: pack(entries)}
+    return container(ENTRY, header, [encode_segment(entry, location) for entry in entries])
 
 
-def deletes_manifest(entries: Sequence[DeletesEntry], place: Place) -> bytes:
+def deletes_manifest(entries: Sequence[DeletesEntry], location: TableLocation) -> bytes:
     """A manifest of files of deleted rows."""
-    header = {**manifest_header(place.schema, "deletes"), ENTRIES_KEY: pack(entries)}
-    return container(ENTRY, header, [encode_deletes(entry, place) for entry in entries])
+    header = {**manifest_header(location.schema, "deletes"), ENTRIES_KEY: pack(entries)}
+    return container(ENTRY, header, [encode_deletes(entry, location) for entry in entries])
 
 
-def files_manifest(entries: Sequence[FileEntry], place: Place) -> bytes:
+def files_manifest(entries: Sequence[FileEntry], location: TableLocation) -> bytes:
     """A manifest of a table that is written whole."""
-    header = {**manifest_header(place.schema, "data"), ENTRIES_KEY: pack(entries)}
-    return container(ENTRY, header, [encode_file(entry, place) for entry in entries])
+    header = {**manifest_header(location.schema, "data"), ENTRIES_KEY: pack(entries)}
+    return container(ENTRY, header, [encode_file(entry, location) for entry in entries])
 
 
 def described(
@@ -296,7 +296,7 @@ def _covered(entries: Sequence[SegmentEntry | DeletesEntry | FileEntry]) -> Cove
     )
 
 
-def list_of(manifests: Sequence[Manifest], place: Place, stamp: Stamp, parent_id: int | None) -> bytes:
+def list_of(manifests: Sequence[Manifest], location: TableLocation, stamp: Stamp, parent_id: int | None) -> bytes:
     """A list of manifests: the content of one snapshot."""
     header = {
         "snapshot-id": str(stamp.snapshot_id).encode(),
@@ -305,10 +305,10 @@ def list_of(manifests: Sequence[Manifest], place: Place, stamp: Stamp, parent_id
         "format-version": b"2",
         ENTRIES_KEY: pack(manifests),
     }
-    return container(LISTED, header, [_listed(one, place) for one in manifests])
+    return container(LISTED, header, [_listed(one, location) for one in manifests])
 
 
-def _listed(one: Manifest, place: Place) -> bytes:
+def _listed(one: Manifest, location: TableLocation) -> bytes:
     numbers = (
         one.size,
         0,
@@ -318,7 +318,7 @@ def _listed(one: Manifest, place: Place) -> bytes:
         one.snapshot_id,
         *(counts[status] for counts in (one.files, one.rows) for status in _LISTED_ORDER),
     )
-    return text(place.path(one.key)) + b"".join(map(integer, numbers)) + NULL + NULL
+    return text(location.path(one.key)) + b"".join(map(integer, numbers)) + NULL + NULL
 
 
 _LISTED_ORDER = (Status.ADDED, Status.EXISTING, Status.REMOVED)

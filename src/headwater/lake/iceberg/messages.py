@@ -17,10 +17,10 @@ from headwater.lake.iceberg.deletes import DeadLife, deletes_file
 from headwater.lake.iceberg.index import Change, Rewritten
 from headwater.lake.iceberg.manifests import (
     DeletesEntry,
-    Place,
     SegmentEntry,
     Stamp,
     Status,
+    TableLocation,
 )
 from headwater.lake.iceberg.segment_tables import SegmentTable
 from headwater.storage.store import Store
@@ -63,8 +63,8 @@ class MessagesTable(SegmentTable):
     def __init__(
         self, store: Store, url: str, shard: int, log_id: str, *, history_ms: int, now_ms: Callable[[], int]
     ) -> None:
-        place = Place(url, shard, SCHEMA)
-        super().__init__(store, NAME, place, log_id, history_ms=history_ms, now_ms=now_ms)
+        location = TableLocation(url, shard, SCHEMA)
+        super().__init__(store, NAME, location, log_id, history_ms=history_ms, now_ms=now_ms)
         self._held: dict[int, Held] = {}
         self._dead: dict[int, array[int]] = {}
         """The dead lives of each segment, as consecutive numbers."""
@@ -168,7 +168,7 @@ class MessagesTable(SegmentTable):
     def _store_deletes(self, stamp: Stamp, due: "_Due") -> DeletesEntry:
         number, held, lives, since = due
         data_key = self._data_key(held)
-        data = deletes_file(self._place.path(data_key), lives)
+        data = deletes_file(self._location.path(data_key), lives)
         key = self._deletes_key(held, stamp)
         self.commits.put(key, data)
         rows, crc = sum(life.rows for life in lives), crc32c(data)
@@ -196,7 +196,7 @@ class MessagesTable(SegmentTable):
             "headwater.dropped": str(heading.dropped),
             "headwater.at": str(heading.at),
             "headwater.log-id": self._log_id,
-            "headwater.shard": str(self._place.shard),
+            "headwater.shard": str(self._location.shard),
             "headwater.forks": heading.forks,
             "headwater.pinned": heading.pinned,
         }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from headwater.lake.iceberg.manifests import Place
+from headwater.lake.iceberg.manifests import TableLocation
 from headwater.lake.iceberg.schemas import sort_order, table_schema
 
 FORMAT_VERSION = 2
@@ -112,26 +112,26 @@ def hint_of(version: int, log_id: str) -> str:
 # -- The file ----------------------------------------------------------------------------------------------------------
 
 
-def encode(table: Table, place: Place) -> bytes:
+def encode(table: Table, location: TableLocation) -> bytes:
     """The metadata file of a table."""
     current = table.current
     plain = {
         "format-version": FORMAT_VERSION,
         "table-uuid": table.uuid,
-        "location": place.path(table.name),
+        "location": location.path(table.name),
         "last-sequence-number": current.sequence,
         "last-updated-ms": table.updated_ms,
-        "last-column-id": len(place.schema),
+        "last-column-id": len(location.schema),
         "current-schema-id": 0,
-        "schemas": [table_schema(place.schema)],
+        "schemas": [table_schema(location.schema)],
         "default-spec-id": 0,
         "partition-specs": [{"spec-id": 0, "fields": []}],
         "last-partition-id": 999,
         "default-sort-order-id": 0,
-        "sort-orders": [{"order-id": 0, "fields": []}, sort_order(place.schema)],
+        "sort-orders": [{"order-id": 0, "fields": []}, sort_order(location.schema)],
         "properties": {
             "headwater.log-id": table.log_id,
-            "headwater.shard": str(place.shard),
+            "headwater.shard": str(location.shard),
             "headwater.url": table.url,
             "headwater.version": str(table.version),
             # No engine may take bounds for the least and the greatest value: some are not exact.
@@ -142,9 +142,9 @@ def encode(table: Table, place: Place) -> bytes:
         },
         "current-snapshot-id": current.id,
         "refs": {"main": {"snapshot-id": current.id, "type": "branch"}},
-        "snapshots": [_plain(snapshot, place) for snapshot in table.snapshots],
+        "snapshots": [_plain(snapshot, location) for snapshot in table.snapshots],
         "snapshot-log": [{"snapshot-id": one.id, "timestamp-ms": one.at_ms} for one in table.snapshots],
-        "metadata-log": [{"timestamp-ms": at, "metadata-file": place.path(key)} for at, key in table.previous],
+        "metadata-log": [{"timestamp-ms": at, "metadata-file": location.path(key)} for at, key in table.previous],
     }
     text = json.dumps(plain, indent=1).encode()
     return text.replace(_seal(_UNSEALED), _seal(f"{crc32c(text):08x}"), 1)
@@ -154,12 +154,12 @@ def _seal(crc: str) -> bytes:
     return f'"{CRC_PROPERTY}": "{crc}"'.encode()
 
 
-def _plain(snapshot: Snapshot, place: Place) -> dict[str, Any]:
+def _plain(snapshot: Snapshot, location: TableLocation) -> dict[str, Any]:
     plain = {
         "snapshot-id": snapshot.id,
         "sequence-number": snapshot.sequence,
         "timestamp-ms": snapshot.at_ms,
-        "manifest-list": place.path(snapshot.list_key),
+        "manifest-list": location.path(snapshot.list_key),
         "schema-id": 0,
         "summary": snapshot.summary,
     }

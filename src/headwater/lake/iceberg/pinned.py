@@ -14,7 +14,7 @@ from crc32c import crc32c
 from headwater.lake.format import SCHEMA
 from headwater.lake.iceberg.deletes import positions_file
 from headwater.lake.iceberg.index import Change, Rewritten
-from headwater.lake.iceberg.manifests import DeletesEntry, Place, SegmentEntry, Stamp, Status
+from headwater.lake.iceberg.manifests import DeletesEntry, SegmentEntry, Stamp, Status, TableLocation
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.metadata import metadata_key
 from headwater.lake.iceberg.pinned_rows import PinnedRows, Spans, complement
@@ -48,7 +48,7 @@ class PinnedTable(SegmentTable):
         history_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
-        super().__init__(store, NAME, Place(url, shard, SCHEMA), log_id, history_ms=history_ms, now_ms=now_ms)
+        super().__init__(store, NAME, TableLocation(url, shard, SCHEMA), log_id, history_ms=history_ms, now_ms=now_ms)
         self._held = held
         self._rows = PinnedRows()
         self._up_to = 0
@@ -110,7 +110,7 @@ class PinnedTable(SegmentTable):
 
     def _store_deletes(self, stamp: Stamp, due: _Due) -> DeletesEntry:
         data_key, key = self._data_key(due.held), self._deletes_key(due.held, stamp)
-        data = positions_file(self._place.path(data_key), due.deleted, {})
+        data = positions_file(self._location.path(data_key), due.deleted, {})
         self.commits.put(key, data)
         rows = sum(last - first for first, last in due.deleted)
         return DeletesEntry(
@@ -146,5 +146,5 @@ class PinnedTable(SegmentTable):
             "headwater.flushed": str(heading.flushed),
             "headwater.at": str(heading.at),
             "headwater.log-id": self._log_id,
-            "headwater.shard": str(self._place.shard),
+            "headwater.shard": str(self._location.shard),
         }

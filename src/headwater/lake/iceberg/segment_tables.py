@@ -19,10 +19,10 @@ from headwater.lake.iceberg.manifests import (
     Content,
     DeletesEntry,
     Manifest,
-    Place,
     SegmentEntry,
     Stamp,
     Status,
+    TableLocation,
     deletes_manifest,
     segments_manifest,
 )
@@ -44,10 +44,17 @@ class SegmentTable:
     """A table and what it lists; for one thread at a time."""
 
     def __init__(
-        self, store: Store, name: str, place: Place, log_id: str, *, history_ms: int, now_ms: Callable[[], int]
+        self,
+        store: Store,
+        name: str,
+        location: TableLocation,
+        log_id: str,
+        *,
+        history_ms: int,
+        now_ms: Callable[[], int],
     ) -> None:
-        self._store, self._name, self._place, self._log_id, self._now_ms = store, name, place, log_id, now_ms
-        self.commits = Commits(store, name, place, log_id, history_ms=history_ms, now_ms=now_ms)
+        self._store, self._name, self._location, self._log_id, self._now_ms = store, name, location, log_id, now_ms
+        self.commits = Commits(store, name, location, log_id, history_ms=history_ms, now_ms=now_ms)
         self._touched: set[int] = set()
         """The numbers of the segments for which the table may have to change."""
         self._segments = Index[SegmentEntry](Content.DATA, segments_manifest)
@@ -178,7 +185,7 @@ class SegmentTable:
 
     def _data_key(self, held: Held) -> str:
         segment = held.segment
-        return segment_key(self._place.shard, segment.first_position, segment.last_position, segment.id)
+        return segment_key(self._location.shard, segment.first_position, segment.last_position, segment.id)
 
     def _deletes_key(self, held: Held, stamp: Stamp) -> str:
         return f"{self._name}/deletes/{stamp.sequence:010}-{stamp.snapshot_id:016x}-{held.segment.id}.parquet"
@@ -210,10 +217,12 @@ class SegmentTable:
         *,
         keep: Collection[int],
     ) -> None:
-        commits, place = self.commits, self._place
+        commits, location = self.commits, self._location
         rewritten = (
-            self._segments.rewrite(segments, place, stamp, put=commits.put, new_key=lambda: commits.new_key("data")),
-            self._deletes.rewrite(deletes, place, stamp, put=commits.put, new_key=lambda: commits.new_key("deletes")),
+            self._segments.rewrite(segments, location, stamp, put=commits.put, new_key=lambda: commits.new_key("data")),
+            self._deletes.rewrite(
+                deletes, location, stamp, put=commits.put, new_key=lambda: commits.new_key("deletes")
+            ),
         )
         manifests = [*self._segments.after(rewritten[0]), *self._deletes.after(rewritten[1])]
         commits.commit(stamp, manifests, summary(*rewritten), keep)

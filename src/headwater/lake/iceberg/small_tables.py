@@ -18,9 +18,9 @@ from headwater.lake.iceberg.manifests import (
     Content,
     FileEntry,
     Manifest,
-    Place,
     Stamp,
     Status,
+    TableLocation,
     described,
     files_manifest,
     unpack,
@@ -36,7 +36,7 @@ class SmallTable:
     def __init__(
         self,
         store: Store,
-        place: Place,
+        location: TableLocation,
         name: str,
         log_id: str,
         *,
@@ -44,8 +44,8 @@ class SmallTable:
         now_ms: Callable[[], int],
     ) -> None:
         self._store, self._name, self._log_id = store, name, log_id
-        self._place = place
-        self._commits = Commits(store, name, self._place, log_id, history_ms=history_ms, now_ms=now_ms)
+        self._location = location
+        self._commits = Commits(store, name, self._location, log_id, history_ms=history_ms, now_ms=now_ms)
         self._manifest: Manifest | None = None
         self._files: list[FileEntry] = []
         """What the current snapshot lists."""
@@ -97,7 +97,7 @@ class SmallTable:
 
     def add(self, rows: pa.Table, names: NameBounds | None = None) -> None:
         """Add a file with these rows."""
-        data = parquet(rows.cast(self._place.schema))
+        data = parquet(rows.cast(self._location.schema))
         crc = crc32c(data)
         known = next((entry for entry in self._files if (entry.crc, entry.size) == (crc, len(data))), None)
         if known is not None and all(entry.key != known.key for entry in self._added):
@@ -127,7 +127,7 @@ class SmallTable:
             msgspec.structs.replace(entry, status=int(Status.REMOVED), snapshot_id=stamp.snapshot_id) for entry in gone
         ]
         entries = [*self._added, *removed]
-        content, key = files_manifest(entries, self._place), commits.new_key("data")
+        content, key = files_manifest(entries, self._location), commits.new_key("data")
         commits.put(key, content)
         manifest = described(key, content, Content.DATA, entries, stamp)
         summary = {

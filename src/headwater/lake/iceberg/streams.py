@@ -14,7 +14,7 @@ from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import split_name
 from headwater.lake.iceberg.bounds import NameBounds
 from headwater.lake.iceberg.commits import Outdated
-from headwater.lake.iceberg.manifests import Place
+from headwater.lake.iceberg.manifests import TableLocation
 from headwater.lake.iceberg.metadata import Table
 from headwater.lake.iceberg.reading import newest_table
 from headwater.lake.iceberg.schemas import with_ids
@@ -69,8 +69,8 @@ class StreamsTable:
     def __init__(
         self, store: Store, url: str, shard: int, log_id: str, *, history_ms: int, now_ms: Callable[[], int]
     ) -> None:
-        place = Place(url, shard, with_ids(STREAMS))
-        self._table = SmallTable(store, place, NAME, log_id, history_ms=history_ms, now_ms=now_ms)
+        location = TableLocation(url, shard, with_ids(STREAMS))
+        self._table = SmallTable(store, location, NAME, log_id, history_ms=history_ms, now_ms=now_ms)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
 

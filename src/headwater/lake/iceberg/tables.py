@@ -5,7 +5,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from headwater.lake.catalog import FORKS, ForkRow, forks_table
-from headwater.lake.iceberg.manifests import Place
+from headwater.lake.iceberg.manifests import TableLocation
 from headwater.lake.iceberg.messages import Heading, MessagesTable
 from headwater.lake.iceberg.metadata import Snapshot
 from headwater.lake.iceberg.pinned import PinnedTable
@@ -43,8 +43,8 @@ class LakeTables:
         self._pinned_rows_changed = False
         self._heading: Heading | None = None
         """That of the last commit."""
-        place = Place(url, shard, with_ids(FORKS))
-        self._forks = SmallTable(store, place, "forks", log_id, history_ms=history_ms, now_ms=now_ms)
+        location = TableLocation(url, shard, with_ids(FORKS))
+        self._forks = SmallTable(store, location, "forks", log_id, history_ms=history_ms, now_ms=now_ms)
         self._fork_rows: dict[int, ForkRow] = {}
         self._forks_file: str | None = None
         """The file of the forks; None if they have changed since."""

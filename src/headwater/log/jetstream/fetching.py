@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.log.jetstream.client import Client, NotConnected
-from headwater.log.jetstream.streams import LogBehind, LogChanged, Place, sequence_of
+from headwater.log.jetstream.streams import ClusterConfig, LogBehind, LogChanged, sequence_of
 from headwater.log.jetstream.wire import Message
 
 FETCH_MESSAGES_MAX = 1_024
@@ -26,9 +26,9 @@ class Stored(NamedTuple):
 class Fetcher:
     """Reads a stretch of the stream at a time."""
 
-    def __init__(self, client: Client, place: Place) -> None:
-        self._client, self._place = client, place
-        self._subject = f"$JS.API.DIRECT.GET.{place.stream}".encode()
+    def __init__(self, client: Client, config: ClusterConfig) -> None:
+        self._client, self._config = client, config
+        self._subject = f"$JS.API.DIRECT.GET.{config.stream}".encode()
         self._inbox = client.inbox(self._receive)
         self._number = 0
         self._found: list[Stored] = []
@@ -55,8 +55,8 @@ class Fetcher:
             if stored.sequence == expected:
                 continue
             if expected == sequence:
-                raise LogBehind(f"The log in {self._place.stream} begins at {stored.sequence}, not at {sequence}.")
-            raise LogChanged(f"The log in {self._place.stream} lacks messages {expected} to {stored.sequence - 1}.")
+                raise LogBehind(f"The log in {self._config.stream} begins at {stored.sequence}, not at {sequence}.")
+            raise LogChanged(f"The log in {self._config.stream} lacks messages {expected} to {stored.sequence - 1}.")
         return found
 
     def _receive(self, message: Message) -> None:

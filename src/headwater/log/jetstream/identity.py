@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.log.jetstream import streams
-from headwater.log.jetstream.streams import ApiRefused, LogRefused, Place, StreamInfo, judge_stream
+from headwater.log.jetstream.streams import ApiRefused, ClusterConfig, LogRefused, StreamInfo, judge_stream
 from headwater.log.jetstream.visiting import Visit
 from headwater.storage.store import KeyExists, KeyMissing, Store
 
@@ -67,25 +67,25 @@ def recorded_log_id(store: Store, shard: int) -> str | None:
     return record.log_id
 
 
-def establish(place: Place, store: Store, *, log_bytes_max: int = LOG_BYTES_MAX) -> Established:
+def establish(config: ClusterConfig, store: Store, *, log_bytes_max: int = LOG_BYTES_MAX) -> Established:
     """Find the log of a cluster, or begin it if there never was one. Blocks; LogRefused says why there is none."""
-    with Visit(place) as visit:
-        info = _find_or_create(visit, place, store, log_bytes_max)
-        reason = judge_stream(info, place)
+    with Visit(config) as visit:
+        info = _find_or_create(visit, config, store, log_bytes_max)
+        reason = judge_stream(info, config)
         if reason is not None:
             raise LogRefused(reason)
         # Read only now: every node records the id before it appends, so a stream in use has a record.
-        recorded = recorded_log_id(store, place.shard)
+        recorded = recorded_log_id(store, config.shard)
         if recorded is None:
             if info.state.last_seq:
                 raise LogRefused(
-                    f"The stream {place.stream} is in use by a cluster with another lake: {store.url} has no"
-                    f" {record_key(place.shard)}; check --lake and --cluster-name."
+                    f"The stream {config.stream} is in use by a cluster with another lake: {store.url} has no"
+                    f" {record_key(config.shard)}; check --lake and --cluster-name."
                 )
-            recorded = _record(store, place.shard, info.log_id)
+            recorded = _record(store, config.shard, info.log_id)
         if recorded != info.log_id:
             raise LogRefused(
-                f"The lake at {store.url} belongs to log {recorded}, but the stream {place.stream} holds log"
+                f"The lake at {store.url} belongs to log {recorded}, but the stream {config.stream} holds log"
                 f" {info.log_id}; check --lake and --cluster-name."
             )
         return Established(info.log_id, info)
@@ -107,30 +107,32 @@ def _record(store: Store, shard: int, log_id: str) -> str:
     return log_id
 
 
-def _find_or_create(visit: Visit, place: Place, store: Store, log_bytes_max: int) -> StreamInfo:
+def _find_or_create(visit: Visit, config: ClusterConfig, store: Store, log_bytes_max: int) -> StreamInfo:
     deadline = time.monotonic() + MISSING_SECONDS
     while True:
-        info = visit.persist(lambda: streams.stream_info(visit.client, place), "answer questions about streams")
+        info = visit.persist(lambda: streams.stream_info(visit.client, config), "answer questions about streams")
         if info is not None:
             return info
-        if recorded_log_id(store, place.shard) is None:
-            create_stream(visit, place, secrets.token_hex(8), log_bytes_max)
+        if recorded_log_id(store, config.shard) is None:
+            create_stream(visit, config, secrets.token_hex(8), log_bytes_max)
         elif time.monotonic() > deadline:
             raise LogRefused(
-                f"The log of this cluster is lost: {store.url} records it, but NATS has no stream {place.stream};"
+                f"The log of this cluster is lost: {store.url} records it, but NATS has no stream {config.stream};"
                 " restore the stream, check --cluster, or begin anew with headwater cluster rescue."
             )
         else:
             time.sleep(0.2)
 
 
-def create_stream(visit: Visit, place: Place, log_id: str, log_bytes_max: int, first_sequence: int = 1) -> None:
+def create_stream(
+    visit: Visit, config: ClusterConfig, log_id: str, log_bytes_max: int, first_sequence: int = 1
+) -> None:
     """Create the stream, with three replicas unless the NATS server stands alone. Another node may be faster."""
     for replicas in (streams.REPLICAS, 1):
-        request = streams.configuration(place, log_id, log_bytes_max, replicas) | {"first_seq": first_sequence}
+        request = streams.configuration(config, log_id, log_bytes_max, replicas) | {"first_seq": first_sequence}
         try:
             visit.persist(
-                partial(streams.create, visit.client, place, request), f"create a stream with {replicas} replicas"
+                partial(streams.create, visit.client, config, request), f"create a stream with {replicas} replicas"
             )
         except ApiRefused as error:
             if error.code == streams.NOT_CLUSTERED and replicas > 1:
@@ -143,6 +145,6 @@ def create_stream(visit: Visit, place: Place, log_id: str, log_bytes_max: int, f
                     f"The NATS servers have no room for a log of {log_bytes_max} bytes ({error.description});"
                     " give JetStream more, or lower --cluster-log-bytes."
                 ) from error
-            raise LogRefused(f"NATS did not create the stream {place.stream}: {error.description}.") from error
-        log.info("created the stream %s with %d replicas", place.stream, replicas)
+            raise LogRefused(f"NATS did not create the stream {config.stream}: {error.description}.") from error
+        log.info("created the stream %s with %d replicas", config.stream, replicas)
         return

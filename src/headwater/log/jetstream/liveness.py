@@ -7,7 +7,7 @@ from headwater.log.jetstream.barriers import SILENT_SECONDS, Barriers, encode_an
 from headwater.log.jetstream.client import Client
 from headwater.log.jetstream.judging import Judge
 from headwater.log.jetstream.pulses import Peers, Pulse
-from headwater.log.jetstream.streams import Place
+from headwater.log.jetstream.streams import ClusterConfig
 from headwater.log.jetstream.wire import Message
 
 Guard = Callable[[Callable[[Message], None]], Callable[[Message], None]]
@@ -18,7 +18,7 @@ class Liveness:
 
     def __init__(
         self,
-        place: Place,
+        config: ClusterConfig,
         judge: Judge,
         *,
         clock: Callable[[], int],
@@ -26,16 +26,16 @@ class Liveness:
         send_barrier: Callable[[Callable[[], None]], None],
         heard: Callable[[], None],
     ) -> None:
-        self._place, self._judge, self._clock = place, judge, clock
+        self._config, self._judge, self._clock = config, judge, clock
         self.learn, self.send_barrier, self._heard = learn, send_barrier, heard
-        self.peers = Peers(place.node)
+        self.peers = Peers(config.node)
         self.barriers = Barriers(self)
         self.members: Mapping[str, str] = {}
 
     def connect(self, client: Client, guarded: Guard) -> None:
         """Listen to the other nodes."""
         self._client = client
-        self._pulse_subject, self._ask_subject = self._place.subject("pulse"), self._place.subject("ask")
+        self._pulse_subject, self._ask_subject = self._config.subject("pulse"), self._config.subject("ask")
         self._answers = client.inbox(guarded(self._on_answer))
         client.subscribe(self._pulse_subject, guarded(self._on_pulse))
         client.subscribe(self._ask_subject, guarded(self._on_question))
@@ -46,13 +46,13 @@ class Liveness:
         """Say how far this node is."""
         checkpoint = self._judge.checkpoint
         pulse = Pulse(
-            self._place.node,
-            self._place.session,
+            self._config.node,
+            self._config.session,
             self._judge.sequence,
             known,
             self._clock(),
-            self._place.address,
-            self._place.level,
+            self._config.address,
+            self._config.level,
             checkpoint.sequence,
             checkpoint.chain,
             self.peers.digest,
@@ -69,13 +69,14 @@ class Liveness:
         """Which node has judged the log differently, or has another state, as one sentence; None if all agree."""
         if (peer := self.peers.differing()) is not None:
             return (
-                f"The nodes {self._place.node} and {peer.name} differ in what they read from the log up to message"
+                f"The nodes {self._config.node} and {peer.name} differ in what they read from the log up to message"
                 f" {peer.checkpoint.sequence}; compare them with headwater cluster verify."
             )
         if (peer := self.peers.differing_state()) is not None:
             return (
-                f"The nodes {self._place.node} and {peer.name} differ in what they hold at checkpoint {peer.digest[0]};"
-                " find out with headwater cluster verify which one differs from the others, and restart it."
+                f"The nodes {self._config.node} and {peer.name} differ in what they hold at checkpoint"
+                f" {peer.digest[0]}; find out with headwater cluster verify which one differs from the others, and"
+                " restart it."
             )
         return None
 
@@ -88,7 +89,7 @@ class Liveness:
     @property
     def others(self) -> dict[str, str]:
         """The other members: name and session."""
-        return {name: session for name, session in self.members.items() if name != self._place.node}
+        return {name: session for name, session in self.members.items() if name != self._config.node}
 
     def members_to_ask(self) -> frozenset[str] | None:
         if not self.members:
@@ -99,12 +100,12 @@ class Liveness:
 
     def ask(self, number: int) -> bool:
         reply = b"%b.%d" % (self._answers, number)
-        return self._client.publish(self._ask_subject, self._place.session.encode(), reply)
+        return self._client.publish(self._ask_subject, self._config.session.encode(), reply)
 
     def _on_question(self, message: Message) -> None:
-        if message.data != self._place.session.encode():
+        if message.data != self._config.session.encode():
             # What was delivered is applied, and nothing was acknowledged that was not.
-            self._client.publish(message.reply, encode_answer(self._place.session, self._judge.sequence))
+            self._client.publish(message.reply, encode_answer(self._config.session, self._judge.sequence))
 
     def _on_answer(self, message: Message) -> None:
         self.barriers.receive(int(message.subject.rsplit(b".", 1)[1]), message.data)

@@ -28,7 +28,7 @@ from headwater.log.jetstream.pulses import PULSE_SECONDS, Peer
 from headwater.log.jetstream.records import batch_of
 from headwater.log.jetstream.replaying import replay
 from headwater.log.jetstream.room import SHORTAGE, Room
-from headwater.log.jetstream.streams import ApiRefused, LogChanged, Place, sequence_of
+from headwater.log.jetstream.streams import ApiRefused, ClusterConfig, LogChanged, sequence_of
 from headwater.log.jetstream.wire import Message
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.prometheus import Metric, counter, gauge
@@ -56,19 +56,19 @@ class JetStreamLog:
 
     def __init__(
         self,
-        place: Place,
+        config: ClusterConfig,
         established: Established,
         mark: bytes = b"",
         *,
         clock: Callable[[], int],
         on_failure: Callable[[BaseException], None] = end_process,
     ) -> None:
-        self.log_id, self.place, self._clock, self._fail = established.log_id, place, clock, on_failure
-        self._judge = Judge(self.log_id, place.shard, decode_mark(mark) if mark else None)
+        self.log_id, self.config, self._clock, self._fail = established.log_id, config, clock, on_failure
+        self._judge = Judge(self.log_id, config.shard, decode_mark(mark) if mark else None)
         self._room = Room(established.info.state.bytes, established.info.config.max_bytes)
-        self.publisher = Publisher(self.log_id, place.shard, self._judge, self._give_back_soon)
+        self.publisher = Publisher(self.log_id, config.shard, self._judge, self._give_back_soon)
         learn, send, heard = self._learn, self._send_barrier, self._measure_clock
-        self.liveness = Liveness(place, self._judge, clock=clock, learn=learn, send_barrier=send, heard=heard)
+        self.liveness = Liveness(config, self._judge, clock=clock, learn=learn, send_barrier=send, heard=heard)
         self.fail_barriers = self.liveness.barriers.fail_all
         self.size_bytes = 0
         self.outage: str | None = None
@@ -153,7 +153,7 @@ class JetStreamLog:
 
     def replay(self, after: int) -> Iterator[Batch]:
         """Every batch above a position, from the mark on. Blocks; LogBehind if the log begins too late."""
-        for data, taken in replay(self.place, self.log_id, self._judge):
+        for data, taken in replay(self.config, self.log_id, self._judge):
             self._count(data)
             if taken is None or taken.record is None or not taken.record.commands:
                 continue
@@ -165,14 +165,14 @@ class JetStreamLog:
 
     def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         self._loop, self._deliver, self._give_back = asyncio.get_running_loop(), deliver, give_back
-        self._client = Client(self.place.urls, self.place.node)
+        self._client = Client(self.config.urls, self.config.node)
         self._client.on_connected = self._connected
-        self._fetcher = Fetcher(self._client, self.place)
+        self._fetcher = Fetcher(self._client, self.config)
         self.follower = Follower(self._judge, self._judged, self._fetcher.fetch, self._on_failure)
         self._acks = self._client.inbox(self._guarded(self._on_ack))
-        self._client.subscribe(self.place.subject("decided"), self._guarded(self._on_decided))
+        self._client.subscribe(self.config.subject("decided"), self._guarded(self._on_decided))
         self.liveness.connect(self._client, self._guarded)
-        self._log_subject = self.place.subject("log")
+        self._log_subject = self.config.subject("log")
         self._health = Health(self._client, self.publisher)
         self._pulse_at = self._room_at = time.monotonic()
         self._housekeeping: set[asyncio.Task[None]] = set()
@@ -264,7 +264,7 @@ class JetStreamLog:
         """Deliver what a message is worth; it was judged just now."""
         self._count(data)
         if taken is None:
-            log.error("message %d of %s is not a message of this log", self.applied, self.place.stream)
+            log.error("message %d of %s is not a message of this log", self.applied, self.config.stream)
         else:
             lane = self.publisher.lane_of(taken.session)
             record = taken.record
@@ -309,9 +309,9 @@ class JetStreamLog:
     async def describe(self) -> streams.StreamInfo | None:
         """What JetStream says of the stream, if anything. That may be out of date, so it decides nothing."""
         try:
-            return await streams.stream_info(self._client, self.place)
+            return await streams.stream_info(self._client, self.config)
         except (ApiRefused, NotConnected, TimeoutError) as error:
-            log.debug("JetStream does not describe %s: %s", self.place.stream, error)
+            log.debug("JetStream does not describe %s: %s", self.config.stream, error)
             return None
 
     async def _refresh(self) -> None:
@@ -361,7 +361,7 @@ class JetStreamLog:
 
     async def _purge(self, sequence: int) -> None:
         try:
-            await streams.purge(self._client, self.place, sequence)
+            await streams.purge(self._client, self.config, sequence)
         except (ApiRefused, NotConnected, TimeoutError) as error:
             log.warning("the log was not purged up to message %d; the next image tries again: %s", sequence, error)
         else:

@@ -12,7 +12,7 @@ from headwater.log.jetstream.health import end_process
 from headwater.log.jetstream.identity import LOG_BYTES_MAX, Established, establish
 from headwater.log.jetstream.judging import MarkDamaged, decode_mark
 from headwater.log.jetstream.log import JetStreamLog
-from headwater.log.jetstream.streams import LogBehind, LogRefused, Place
+from headwater.log.jetstream.streams import ClusterConfig, LogBehind, LogRefused
 from headwater.storage.store import Store
 from headwater.streams.apply import apply
 from headwater.streams.state import State
@@ -32,7 +32,7 @@ class Opened(NamedTuple):
 
 
 def open_log(
-    place: Place,
+    config: ClusterConfig,
     store: Store,
     images_of: Callable[[str], Images],
     *,
@@ -44,14 +44,14 @@ def open_log(
 
     `images_of` opens the images of the log with this id. LogRefused says why the node cannot start.
     """
-    established = establish(place, store, log_bytes_max=log_bytes_max)
+    established = establish(config, store, log_bytes_max=log_bytes_max)
     images = images_of(established.log_id)
     collecting = gc.isenabled()
     gc.disable()
     try:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                return _catch_up(place, established, images, clock, on_failure)
+                return _catch_up(config, established, images, clock, on_failure)
             except LogBehind as error:
                 log.info("the log was purged behind a newer image, so the start begins again: %s", error)
                 if attempt == ATTEMPTS_MAX:
@@ -66,7 +66,7 @@ def open_log(
 
 
 def _catch_up(
-    place: Place,
+    config: ClusterConfig,
     established: Established,
     images: Images,
     clock: Callable[[], int],
@@ -78,7 +78,7 @@ def _catch_up(
     state, mark = (State(established.log_id), b"") if restored is None else restored
     image_position = state.position
     _check_image(state, mark, established.log_id)
-    command_log = JetStreamLog(place, established, mark, clock=clock, on_failure=on_failure)
+    command_log = JetStreamLog(config, established, mark, clock=clock, on_failure=on_failure)
     for batch in command_log.replay(after=state.position):
         apply(state, batch)
     if state.position < newest:

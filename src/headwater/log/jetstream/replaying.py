@@ -7,7 +7,7 @@ from functools import partial
 from headwater.log.jetstream import streams
 from headwater.log.jetstream.fetching import Fetcher
 from headwater.log.jetstream.judging import Judge, Taken
-from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
+from headwater.log.jetstream.streams import ClusterConfig, LogRefused, StreamInfo
 from headwater.log.jetstream.visiting import Visit
 
 REPLAY_SECONDS_MAX = 30.0
@@ -17,40 +17,40 @@ STALE_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.1
 
 
-def replay(place: Place, log_id: str, judge: Judge) -> Iterator[tuple[bytes, Taken | None]]:
+def replay(config: ClusterConfig, log_id: str, judge: Judge) -> Iterator[tuple[bytes, Taken | None]]:
     """Every message from where the judge stands to where the log ends now, judged. Blocks.
 
     LogBehind if the log begins too late for that.
     """
-    with Visit(place) as visit:
-        info = _current_info(visit, place, log_id, judge.sequence)
+    with Visit(config) as visit:
+        info = _current_info(visit, config, log_id, judge.sequence)
         if (behind := info.behind(judge.sequence)) is not None:
             raise behind
-        fetcher = Fetcher(visit.client, place)
+        fetcher = Fetcher(visit.client, config)
         arrived_at = time.monotonic()
         while judge.sequence < info.state.last_seq:
             for stored in visit.persist(partial(fetcher.fetch, judge.sequence + 1), "return stored messages"):
                 arrived_at = time.monotonic()
                 yield stored.data, judge.take(stored.sequence, stored.data)
             if time.monotonic() - arrived_at > REPLAY_SECONDS_MAX:
-                raise LogRefused(f"NATS does not return message {judge.sequence + 1} of the stream {place.stream}.")
+                raise LogRefused(f"NATS does not return message {judge.sequence + 1} of the stream {config.stream}.")
 
 
-def _current_info(visit: Visit, place: Place, log_id: str, applied: int) -> StreamInfo:
+def _current_info(visit: Visit, config: ClusterConfig, log_id: str, applied: int) -> StreamInfo:
     """What JetStream says of the stream, once that is not older than what an image of the state has applied.
 
     A former leader that was cut off from the others may answer; a log that stays too short has lost messages.
     """
     deadline = time.monotonic() + STALE_SECONDS_MAX
     while True:
-        info = visit.persist(partial(streams.stream_info, visit.client, place), "answer questions about streams")
+        info = visit.persist(partial(streams.stream_info, visit.client, config), "answer questions about streams")
         if info is None or info.log_id != log_id:
-            raise LogRefused(f"The stream {place.stream} was removed or replaced during the start; start again.")
+            raise LogRefused(f"The stream {config.stream} was removed or replaced during the start; start again.")
         if info.state.last_seq >= applied:
             return info
         if time.monotonic() > deadline:
             raise LogRefused(
-                f"The stream {place.stream} ends at message {info.state.last_seq}, but an image covers {applied}: NATS"
+                f"The stream {config.stream} ends at message {info.state.last_seq}, but an image covers {applied}: NATS"
                 " has lost acknowledged messages; restore the stream, or begin anew with headwater cluster rescue."
             )
         time.sleep(POLL_SECONDS)

@@ -58,8 +58,8 @@ class ApiRefused(Exception):
         return self.code in STARTING and not self.lacks_storage
 
 
-class Place(NamedTuple):
-    """Where a node finds its log, and as whom it takes part.
+class ClusterConfig(NamedTuple):
+    """How a node reaches the log of its cluster, and as whom it takes part.
 
     The session tells its process from others of the same name, earlier ones or ones by mistake.
     """
@@ -78,7 +78,7 @@ class Place(NamedTuple):
     def stream(self) -> str:
         """The stream's name.
 
-        >>> Place(["nats://a"]).stream, Place(["nats://a"], "blue").stream
+        >>> ClusterConfig(["nats://a"]).stream, ClusterConfig(["nats://a"], "blue").stream
         ('headwater-0', 'blue-headwater-0')
         """
         return "-".join(filter(None, (self.cluster_name, f"headwater-{self.shard}")))
@@ -157,11 +157,11 @@ class _Response(msgspec.Struct, frozen=True):
     error: _Failure | None = None
 
 
-def configuration(place: Place, log_id: str, max_bytes: int, replicas: int) -> dict[str, Any]:
+def configuration(config: ClusterConfig, log_id: str, max_bytes: int, replicas: int) -> dict[str, Any]:
     """The configuration of a new stream."""
-    subject = place.subject("log").decode()
+    subject = config.subject("log").decode()
     return {
-        "name": place.stream,
+        "name": config.stream,
         "subjects": [subject],
         "retention": "limits",
         "storage": "file",
@@ -175,7 +175,7 @@ def configuration(place: Place, log_id: str, max_bytes: int, replicas: int) -> d
         "discard": "new",
         "deny_delete": True,
         "allow_direct": True,
-        "republish": {"src": subject, "dest": place.subject("decided").decode()},
+        "republish": {"src": subject, "dest": config.subject("decided").decode()},
         "metadata": {LOG_ID_KEY: log_id},
     }
 
@@ -192,24 +192,24 @@ async def call(client: Client, subject: str, request: Any = None, timeout_second
     return answer.data
 
 
-async def stream_info(client: Client, place: Place) -> StreamInfo | None:
+async def stream_info(client: Client, config: ClusterConfig) -> StreamInfo | None:
     """What JetStream says of the stream; None if there is none."""
     try:
-        return msgspec.json.decode(await call(client, f"STREAM.INFO.{place.stream}"), type=StreamInfo)
+        return msgspec.json.decode(await call(client, f"STREAM.INFO.{config.stream}"), type=StreamInfo)
     except ApiRefused as error:
         if error.code == NOT_FOUND:
             return None
         raise
 
 
-async def create(client: Client, place: Place, request: dict[str, Any]) -> None:
+async def create(client: Client, config: ClusterConfig, request: dict[str, Any]) -> None:
     """Create the stream with this configuration."""
-    await call(client, f"STREAM.CREATE.{place.stream}", request)
+    await call(client, f"STREAM.CREATE.{config.stream}", request)
 
 
-async def purge(client: Client, place: Place, upto: int) -> None:
+async def purge(client: Client, config: ClusterConfig, upto: int) -> None:
     """Remove the messages up to a sequence."""
-    await call(client, f"STREAM.PURGE.{place.stream}", {"seq": upto + 1}, 10.0)
+    await call(client, f"STREAM.PURGE.{config.stream}", {"seq": upto + 1}, 10.0)
 
 
 def judge_server(info: ServerInfo) -> str | None:
@@ -229,16 +229,17 @@ def judge_server(info: ServerInfo) -> str | None:
     return None
 
 
-def judge_stream(info: StreamInfo, place: Place) -> str | None:
+def judge_stream(info: StreamInfo, config: ClusterConfig) -> str | None:
     """Why a stream cannot hold a log, as one sentence; None if it can."""
-    config = info.config
+    found = info.config
     if not info.log_id:
-        return f"The stream {place.stream} was not created by Headwater; choose another --cluster-name."
-    republish = "" if config.republish is None else config.republish.dest
-    as_needed = config.discard == "new" and config.allow_direct and config.deny_delete and config.max_bytes > 0
-    if not as_needed or republish != place.subject("decided").decode():
+        return f"The stream {config.stream} was not created by Headwater; choose another --cluster-name."
+    republish = "" if found.republish is None else found.republish.dest
+    as_needed = found.discard == "new" and found.allow_direct and found.deny_delete and found.max_bytes > 0
+    if not as_needed or republish != config.subject("decided").decode():
         return (
-            f"The configuration of the stream {place.stream} was changed; restore discard, direct access and republish."
+            f"The configuration of the stream {config.stream} was changed; restore discard, direct access and"
+            " republish."
         )
     return None
 

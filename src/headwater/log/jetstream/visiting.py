@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from headwater.log.jetstream.client import Client, NotConnected
-from headwater.log.jetstream.streams import ApiRefused, LogRefused, Place, judge_server
+from headwater.log.jetstream.streams import ApiRefused, ClusterConfig, LogRefused, judge_server
 
 VISIT_SECONDS_MAX = 60.0
 """How long NATS may take to start, to elect a leader and to answer, before a start fails."""
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 class Visit:
     """A connection to NATS for blocking calls, from any thread but its own."""
 
-    def __init__(self, place: Place, seconds_max: float = VISIT_SECONDS_MAX) -> None:
-        self._place, self._seconds_max = place, seconds_max
-        self.client = Client(place.urls, place.node)
+    def __init__(self, config: ClusterConfig, seconds_max: float = VISIT_SECONDS_MAX) -> None:
+        self._config, self._seconds_max = config, seconds_max
+        self.client = Client(config.urls, config.node)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nats visit", daemon=True)
 

@@ -101,10 +101,10 @@ def encode(endpoints: Sequence[Endpoint]) -> bytes:
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The whole document for an endpoint table."""
     paths: dict[str, dict[str, Any]] = {}
-    for place in places(endpoints):
-        paths[place.template] = {"parameters": [_reference("parameters", f"path.{name}") for name in place.parameters]}
-        for method, route in place.endpoint.routes.items():
-            paths[place.template][method.decode().lower()] = _operation(place, method, route)
+    for mount in mounts(endpoints):
+        paths[mount.template] = {"parameters": [_reference("parameters", f"path.{name}") for name in mount.parameters]}
+        for method, route in mount.endpoint.routes.items():
+            paths[mount.template][method.decode().lower()] = _operation(mount, method, route)
     routes = [route for endpoint in endpoints for route in endpoint.routes.values()]
     return {
         "openapi": "3.1.0",
@@ -127,10 +127,10 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-# -- Places ------------------------------------------------------------------------------------------------------------
+# -- Mounts ------------------------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class Mount(NamedTuple):
     """An endpoint on a surface: the template of its URL, and the prefix that keeps its operations' ids unique."""
 
     endpoint: Endpoint
@@ -139,28 +139,28 @@ class Place(NamedTuple):
     parameters: tuple[str, ...]
 
 
-def places(endpoints: Sequence[Endpoint]) -> Iterator[Place]:
+def mounts(endpoints: Sequence[Endpoint]) -> Iterator[Mount]:
     """Every endpoint on every surface that reaches it."""
     for surface, prefix in (("", ""), ("ds_", "/ds")):
         for one in endpoints:
             if one.has_surfaces:
-                yield Place(one, surface, prefix + one.path, one.parameters)
+                yield Mount(one, surface, prefix + one.path, one.parameters)
     for one in endpoints:
         if one.shape == STREAM_SHAPE:
-            yield Place(one, "flat_", "/v1/stream/{path}", ("path",))
+            yield Mount(one, "flat_", "/v1/stream/{path}", ("path",))
         elif not one.has_surfaces:
-            yield Place(one, "", one.path, one.parameters)
+            yield Mount(one, "", one.path, one.parameters)
 
 
 # -- Operations --------------------------------------------------------------------------------------------------------
 
 
-def _operation(place: Place, method: bytes, route: Route) -> dict[str, Any]:
+def _operation(mount: Mount, method: bytes, route: Route) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": f"{place.surface}{method.decode().lower()}_{place.endpoint.operation}",
+        "operationId": f"{mount.surface}{method.decode().lower()}_{mount.endpoint.operation}",
         "summary": route.summary,
-        "tags": [_tag(place)],
-        "responses": dict(_responses(place, route, bodiless=method == b"HEAD")),
+        "tags": [_tag(mount)],
+        "responses": dict(_responses(mount, route, bodiless=method == b"HEAD")),
     }
     parameters = [f"query.{name}" for name in route.query]
     parameters += [f"header.{header.name}" for header in route.headers]
@@ -177,22 +177,22 @@ def _operation(place: Place, method: bytes, route: Route) -> dict[str, Any]:
     return described
 
 
-def _tag(place: Place) -> str:
-    if place.surface:
-        return FLAT if place.surface == "flat_" else ALIAS
-    if place.endpoint.has_surfaces:
+def _tag(mount: Mount) -> str:
+    if mount.surface:
+        return FLAT if mount.surface == "flat_" else ALIAS
+    if mount.endpoint.has_surfaces:
         return BUCKETED
-    actions = {route.action for route in place.endpoint.routes.values()}
+    actions = {route.action for route in mount.endpoint.routes.values()}
     return MANY if actions & {Action.PIPELINE, Action.ADMIN, Action.READ} else SERVER
 
 
-def _responses(place: Place, route: Route, *, bodiless: bool) -> Iterator[tuple[str, Schema]]:
+def _responses(mount: Mount, route: Route, *, bodiless: bool) -> Iterator[tuple[str, Schema]]:
     for status, gives in route.gives.items():
         yield str(status), _given(gives, bodiless=bodiless)
     codes = {*route.refuses, *ALWAYS, *NOT_BELOW_BUCKETS}
-    if place.surface == "flat_":
+    if mount.surface == "flat_":
         codes -= NOT_FLAT
-    elif place.endpoint.has_surfaces:
+    elif mount.endpoint.has_surfaces:
         codes -= NOT_BELOW_BUCKETS
     for status, all_codes in _CODES.items():
         possible = [code for code in all_codes if code in codes]
