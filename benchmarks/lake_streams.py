@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 
+from headwater.log.memory import MemoryLog
 from headwater.node.committer import Done
 from headwater.node.lake.lister import Lister
 from headwater.node.lake.parts import LakeParts
@@ -50,8 +51,8 @@ def never(command: Command, done: Done) -> None:
 
 
 async def measure(state: State, folder: Path) -> None:
-    parts = LakeParts(0, state, FolderStore(folder), never, lambda: 10**15, Counter())
-    lister = Lister(parts, 86_400.0, lambda reached: reached(True))
+    parts = LakeParts(0, state, FolderStore(folder), never, lambda: 10**15, Counter(), MemoryLog(state.log_id))
+    lister = Lister(parts)
     ended, before = Event(), memory_bytes()
     peak, stretches = [before], list[float]()
 

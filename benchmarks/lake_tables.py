@@ -22,6 +22,7 @@ from headwater.lake.catalog import CatalogReader
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.lake.scanning import RowFilter, segments_for
+from headwater.log.memory import MemoryLog
 from headwater.node.clock import Clock
 from headwater.node.committer import Done
 from headwater.node.lake.cataloger import Cataloger
@@ -125,7 +126,8 @@ async def watch_loop(store: Store, segments: int, dead: int, shape: str) -> None
         assert tombstone is not None
         state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.dead)
     state.position = state.cold.changed_at = state.cold.flushed = segments * ROWS
-    cataloger = Cataloger(LakeParts(0, state, store, submit, Clock().now, Counter()), 86_400)
+    log = MemoryLog(state.log_id)
+    cataloger = Cataloger(LakeParts(0, state, store, submit, Clock().now, Counter(), log))
     await cataloger.write()
     for extra in range(5):
         number = segments + extra

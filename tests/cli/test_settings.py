@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import settings
-from headwater.node.lake.lake import LAKE_LIMITS, LakeLimits
+from headwater.node.lake.parts import LAKE_LIMITS, LakeLimits
 from headwater.settings import SETTINGS, Settings, SettingsError
 
 ROOT = Path(__file__).parents[2]

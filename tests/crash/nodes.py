@@ -9,9 +9,7 @@ from headwater.log import directory
 from headwater.log.journal.journal import Journal
 from headwater.log.seam import Deliver, GiveBack, Ticket
 from headwater.node.chores.imager import ImageLimits
-from headwater.node.lake.flusher import FlushLimits
-from headwater.node.lake.intervals import LakeIntervals
-from headwater.node.lake.lake import LakeLimits
+from headwater.node.lake.parts import FlushLimits, LakeIntervals, LakeLimits
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.store import Store

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.crash
 
 KILLING = """
 import os, signal
-import headwater.node.lake.intervals as intervals
+from headwater.node.lake.parts import LakeIntervals, LakeLimits
 from headwater.storage.folder import FolderStore
 
-intervals.LAKE_INTERVALS = intervals.LakeIntervals(
-    catalog_check_seconds=0.2, compact_check_seconds=0.2, sweep_check_seconds=0.2
-)
+often = LakeIntervals(catalog_check_seconds=0.2, compact_check_seconds=0.2, sweep_check_seconds=0.2)
+limits_of = LakeLimits.of
+LakeLimits.of = lambda settings: limits_of(settings)._replace(intervals=often)
 left = int(os.environ["KILL_AT"])
 
 def counted(change):

@@ -14,9 +14,7 @@ from headwater.node.clock import Clock
 from headwater.node.cluster.keeping import NodeId
 from headwater.node.cluster.membership import Profile, Standing
 from headwater.node.cluster.shared_shard import SharedShard
-from headwater.node.lake.flusher import FlushLimits
-from headwater.node.lake.intervals import LakeIntervals
-from headwater.node.lake.lake import LakeLimits
+from headwater.node.lake.parts import FlushLimits, LakeIntervals, LakeLimits
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.blobs import MemoryBlobs

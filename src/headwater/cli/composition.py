@@ -21,7 +21,7 @@ from headwater.node.clock import Clock
 from headwater.node.cluster.keeping import NodeId
 from headwater.node.cluster.membership import Profile
 from headwater.node.cluster.shared_shard import SharedShard
-from headwater.node.lake.lake import LakeLimits
+from headwater.node.lake.parts import LakeLimits
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.settings import Settings

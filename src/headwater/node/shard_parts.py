@@ -6,7 +6,7 @@ from headwater.log.images.files import Images
 from headwater.log.seam import CommandLog
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.cluster.keeping import NodeId
-from headwater.node.lake.lake import LAKE_LIMITS, LakeLimits
+from headwater.node.lake.parts import LAKE_LIMITS, LakeLimits
 from headwater.storage.blobs import BlobStore
 from headwater.streams.state import State
 

@@ -17,7 +17,7 @@ from headwater.node.cluster.membership import Profile
 from headwater.node.cluster.shared_shard import SharedShard
 from headwater.node.committer import ask
 from headwater.node.lake.flusher import FlushFailed
-from headwater.node.lake.lake import LakeLimits
+from headwater.node.lake.parts import LakeLimits
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.prometheus import Metric

@@ -8,10 +8,9 @@ from headwater.lake.catalog import Catalog, read_catalog
 from headwater.log.memory import MemoryLog
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import ask
-from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.housekeeping import Housekeeping
-from headwater.node.lake.intervals import LakeIntervals
-from headwater.node.lake.lake import Lake, LakeLimits
+from headwater.node.lake.lake import Lake
+from headwater.node.lake.parts import FlushLimits, LakeIntervals, LakeLimits
 from headwater.node.node import Node
 from headwater.node.reads.pages import PageCache
 from headwater.node.shard_parts import ShardLimits, ShardParts

@@ -13,10 +13,10 @@ from headwater.lake.compaction.planning import RewriteLimits
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.segments.reader import read_all, read_footer, read_group
 from headwater.lake.segments.writer import SegmentWriter
+from headwater.log.memory import MemoryLog
 from headwater.node.committer import Done
-from headwater.node.lake.compactor import CompactLimits, Compactor
-from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
-from headwater.node.lake.parts import LakeParts
+from headwater.node.lake.compactor import Compactor
+from headwater.node.lake.parts import CompactLimits, FlushLimits, LakeIntervals, LakeLimits, LakeParts
 from headwater.protocol import message_ends
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import Command
@@ -34,7 +34,7 @@ from ...doubles.faulty_store import Call, Fault, FaultyStore
 from ...streams.shards import Shard
 
 REWRITE = RewriteLimits(bytes_max=100_000, small_bytes=1)
-LIMITS = CompactLimits(REWRITE, segment_bytes=60, streams_max=3, time_share=1.0)
+LIMITS = CompactLimits(REWRITE, streams_max=3, time_share=1.0)
 SHARD = 0
 """The number of the shard that this lake belongs to."""
 START_US = 1_700_000_000 * SECOND_US
@@ -77,7 +77,7 @@ class CountingStore(FaultyStore):
 class Lake:
     """A shard, its store, and a compactor that runs when a test says so."""
 
-    def __init__(self, limits: CompactLimits = LIMITS, intervals: LakeIntervals = LAKE_INTERVALS) -> None:
+    def __init__(self, limits: CompactLimits = LIMITS, intervals: LakeIntervals | None = None) -> None:
         self.shard = Shard()
         self.state = self.shard.state
         self.store = CountingStore()
@@ -85,8 +85,15 @@ class Lake:
         self.in_use: Counter[str] = Counter()
         self.before_swap: Callable[[SwapSegments], None] = lambda swap: None
         self.replies: list[Reply] = []
-        self.parts = LakeParts(SHARD, self.state, self.store, self.submit, lambda: self.now, self.in_use, intervals)
-        self.compactor = Compactor(self.parts, limits)
+        log = MemoryLog(self.state.log_id)
+        bundle = LakeLimits(
+            flush=FlushLimits(segment_bytes=60),
+            history_seconds=900.0,
+            intervals=intervals or LakeIntervals(),
+            compact=limits,
+        )
+        self.parts = LakeParts(SHARD, self.state, self.store, self.submit, lambda: self.now, self.in_use, log, bundle)
+        self.compactor = Compactor(self.parts)
         self._ids = count()
 
     def submit(self, command: Command, done: Done) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.lake.compaction.planning import Rewrite
 from headwater.node.lake import compactor
 from headwater.node.lake.compactor import Compactor
-from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.lake.parts import LakeIntervals
 from headwater.protocol.limits import MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing
@@ -46,7 +46,7 @@ def four_flushes(lake: Lake) -> None:
 # -- At random -------------------------------------------------------------------------------------------------------
 
 
-AVOID_US = int(LAKE_INTERVALS.compact_avoid_seconds * SECOND_US)
+AVOID_US = int(LakeIntervals().compact_avoid_seconds * SECOND_US)
 SEEDS = st.integers(0, 2**32)
 
 

@@ -1,6 +1,7 @@
 """A node with a lake: flush, cold reads, catalog, sweep and back-pressure, also while the store fails."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,12 +132,12 @@ def test_age_makes_a_flush_due_only_if_enough_is_hot() -> None:
 def test_a_grown_journal_makes_a_flush_due_however_little_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with bench(flush=NEVER._replace(journal_bytes=1000), intervals=OFTEN) as node:
-            logged = [999]
-            monkeypatch.setattr(node.housekeeping.flusher, "_journal_bytes", lambda: logged[-1])
+            log = SimpleNamespace(size_bytes=999)
+            monkeypatch.setattr(node.housekeeping.flusher, "_log", log)
             await node.create("b/s", b"x")
             await asyncio.sleep(0.2)
             assert node.state.hot_bytes == hot_cost(1, 1, 1)
-            logged.append(1000)
+            log.size_bytes = 1000
             await until(lambda: node.state.hot_bytes == 0)
             await node.append("b/s", b"y")
             await asyncio.sleep(0.2)

@@ -9,9 +9,7 @@ from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
 from headwater.node.committer import ask
 from headwater.node.lake import flusher
-from headwater.node.lake.flusher import FlushLimits
-from headwater.node.lake.intervals import LakeIntervals
-from headwater.node.lake.lake import LakeLimits
+from headwater.node.lake.parts import FlushLimits, LakeIntervals, LakeLimits
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.memory import MemoryStore

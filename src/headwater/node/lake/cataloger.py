@@ -16,11 +16,11 @@ from headwater.lake.catalog import ForkRow
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.pinned_rows import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
-from headwater.node.cluster.barriers import Barrier, reach
+from headwater.node.cluster.barriers import reach
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
-from headwater.settings import Settings
+from headwater.protocol.limits import SECOND_US
 from headwater.streams.cold import ALL, Tombstone
 from headwater.streams.segments import Segment
 
@@ -31,37 +31,29 @@ CATALOG_MS = 60_000
 
 T = TypeVar("T")
 
-_DEFAULTS = Settings()
-
 
 class Cataloger:
     """Commits one snapshot at a time; `write` returns once one covers everything applied before the call."""
 
-    def __init__(
-        self,
-        parts: LakeParts,
-        history_seconds: float,
-        publishing: Callable[[], bool] = lambda: False,
-        *,
-        barrier: Barrier = lambda reached: reached(True),
-        dead_seconds_max: float = _DEFAULTS.erase_seconds,
-    ) -> None:
-        self._state = state = parts.state
-        self._publishing, self._barrier = publishing, barrier
-        self._now, self._dead_us_max = parts.now, int(dead_seconds_max * 1_000_000)
+    def __init__(self, parts: LakeParts, publishing: Callable[[], bool] = lambda: False) -> None:
+        """`publishing` says whether a flush has rows that are neither hot nor published."""
+        state, limits = parts.state, parts.limits
+        self._state = state
+        self._publishing, self._barrier = publishing, parts.command_log.barrier
+        self._now, self._dead_us_max = parts.now, int(limits.dead_seconds_max * SECOND_US)
         self.overdue: frozenset[int] = frozenset()
         """The segments that have had dead rows for longer than they may."""
         self._thread = ThreadPoolExecutor(1, "catalog")
         self._writing = asyncio.Lock()
         self._periodic = Periodic(
             self._keep_up,
-            parts.intervals.catalog_check_seconds,
+            limits.intervals.catalog_check_seconds,
             "the lake's tables lag behind the lake",
             expected=STORE_TROUBLE,
         )
         self._unlisted = state.cold.record_unlisted({state.streams[name].incarnation: name for name in state.forks})
         self.tables = LakeTables(
-            parts.store, parts.shard, state.log_id, history_seconds=history_seconds, now_ms=parts.now_ms
+            parts.store, parts.shard, state.log_id, history_seconds=limits.history_seconds, now_ms=parts.now_ms
         )
         """Changed in the thread only."""
         self._taken: deque[tuple[int, Changes]] = deque()

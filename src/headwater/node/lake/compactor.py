@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from threading import Event
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from headwater.lake.compaction.planning import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
+from headwater.lake.compaction.planning import Candidate, Rewrite, plan
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.segments.reader import Read
@@ -27,7 +27,7 @@ from headwater.lake.segments.writer import Written
 from headwater.node.committer import ask
 from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
 from headwater.node.lake.parts import LakeParts
-from headwater.protocol.limits import MIB, SECOND_US, STREAMS_PER_SEGMENT_MAX
+from headwater.protocol.limits import SECOND_US
 from headwater.streams.cold import ALL, Held
 from headwater.streams.commands.consumers import DropConsumer
 from headwater.streams.commands.lake import Publication, SwapSegments
@@ -46,20 +46,6 @@ Purged = Callable[[str, int], bool]
 log = logging.getLogger(__name__)
 
 
-class CompactLimits(NamedTuple):
-    """How much is rewritten at a time, how large the new segments are, and which share of the time it may take."""
-
-    rewrite: RewriteLimits = REWRITE_LIMITS
-    segment_bytes: int = 32 * MIB
-    streams_max: int = STREAMS_PER_SEGMENT_MAX
-    time_share: float = 0.25
-    extents_max: int = 64
-    """A stream in more pieces than this comes first: each costs memory, and a request when it is read."""
-
-
-COMPACT_LIMITS = CompactLimits()
-
-
 class CompactFailed(Exception):
     """Segments were not replaced; the old ones remain valid."""
 
@@ -67,15 +53,11 @@ class CompactFailed(Exception):
 class Compactor:
     """Carries out one rewrite at a time."""
 
-    def __init__(
-        self,
-        parts: LakeParts,
-        limits: CompactLimits = COMPACT_LIMITS,
-        overdue: Callable[[], frozenset[int]] = frozenset,
-    ) -> None:
+    def __init__(self, parts: LakeParts, overdue: Callable[[], frozenset[int]] = frozenset) -> None:
         """`overdue` says which segments have rows that died long ago."""
-        self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
-        self._limits, self._overdue = limits, overdue
+        self._shard, self._state, self._store, self._submit, self._now, self._in_use = parts[:6]
+        limits, self._intervals, self._overdue = parts.limits.compact, parts.limits.intervals, overdue
+        self._limits, self._segment_bytes = limits, parts.limits.flush.segment_bytes
         self._thread = ThreadPoolExecutor(1, "lake-compact")
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -237,7 +219,7 @@ class Compactor:
             self._read_of,
             planned.segments,
             keep,
-            Cuts(self._limits.segment_bytes, self._limits.streams_max),
+            Cuts(self._segment_bytes, self._limits.streams_max),
             new_id=lambda: new_segment_id(deadline, secrets.token_hex(6)),
             put=put,
         )

@@ -14,11 +14,10 @@ import logging
 import secrets
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,7 +26,6 @@ from headwater.lake.segments.writer import SegmentWriter
 from headwater.node.committer import ask
 from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX
-from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.commands.lake import Publication, PublishSegment
 from headwater.streams.hot import Hot
@@ -45,38 +43,6 @@ SEGMENT_STREAMS = STREAMS_PER_SEGMENT_MAX // 2
 log = logging.getLogger(__name__)
 
 _POSITION = attrgetter("position")
-_DEFAULTS = Settings()
-
-
-class FlushLimits(NamedTuple):
-    """When a flush begins, and how large its objects are."""
-
-    interval_seconds: float = _DEFAULTS.flush_seconds
-    """How long an append stays hot before age alone makes a flush due."""
-    bytes_min: int = _DEFAULTS.flush_bytes_min
-    """Hot bytes needed for age to make a flush due: fewer are not worth an object."""
-    bytes_max: int = _DEFAULTS.flush_bytes_max
-    """Hot bytes that make a flush due at once."""
-    journal_bytes: int = _DEFAULTS.flush_journal_bytes
-    """Journal bytes since the last flush that make one due, however little is hot."""
-    segment_bytes: int = _DEFAULTS.flush_segment_bytes
-    """Approximate payload of one object."""
-    concurrency: int = _DEFAULTS.flush_concurrency
-    """How many objects are built and uploaded at a time."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> "FlushLimits":
-        return cls(
-            settings.flush_seconds,
-            settings.flush_bytes_min,
-            settings.flush_bytes_max,
-            settings.flush_journal_bytes,
-            settings.flush_segment_bytes,
-            settings.flush_concurrency,
-        )
-
-
-FLUSH_LIMITS = FlushLimits()
 
 
 class FlushFailed(Exception):
@@ -95,13 +61,12 @@ class HotRun(msgspec.Struct, frozen=True, gc=False):
 class Flusher:
     """Runs one flush at a time; a request during one is served by the next."""
 
-    def __init__(
-        self, parts: LakeParts, limits: FlushLimits, journal_bytes: Callable[[], int], epoch: int | None = None
-    ) -> None:
-        self._shard, self._state, self._store, self._submit, self._now, _, self._intervals = parts
-        self._journal_bytes, self._limits, self._epoch = journal_bytes, limits, epoch
-        self._threads = ThreadPoolExecutor(limits.concurrency, "lake-write")
-        self._uploads = asyncio.Semaphore(limits.concurrency)
+    def __init__(self, parts: LakeParts, epoch: int | None = None) -> None:
+        self._shard, self._state, self._store, self._submit, self._now = parts[:5]
+        self._log, self._limits, self._intervals = parts.command_log, parts.limits.flush, parts.limits.intervals
+        self._epoch = epoch
+        self._threads = ThreadPoolExecutor(self._limits.concurrency, "lake-write")
+        self._uploads = asyncio.Semaphore(self._limits.concurrency)
         self._running: asyncio.Task[int] | None = None
         self.publishing = False
         """Whether a flush has rows to collect, or has collected some that are not published yet."""
@@ -145,7 +110,7 @@ class Flusher:
         if self._warm_since is None:
             self._warm_since = time.monotonic()
         aged = time.monotonic() - self._warm_since >= self._limits.interval_seconds
-        logged = self._journal_bytes() - self._journal_mark >= self._limits.journal_bytes
+        logged = self._log.size_bytes - self._journal_mark >= self._limits.journal_bytes
         large = self._state.hot_bytes >= self._limits.bytes_max
         if large or logged or (aged and self._state.hot_bytes >= self._limits.bytes_min):
             self._begin_if_allowed()
@@ -190,7 +155,7 @@ class Flusher:
     # -- Flushing--------------------------------------------------------------------------------------------------
 
     async def _flush(self) -> int:
-        position, journal_mark = self._state.position, self._journal_bytes()
+        position, journal_mark = self._state.position, self._log.size_bytes
         first = self._state.cold.flushed + 1
         self.publishing = bool(self._state.warm)
         uploads: list[asyncio.Task[Publication]] = []

@@ -1,19 +1,15 @@
 """The housekeeping of a lake: flushes, catalogs, compaction and sweeps, for as long as this node does the chores."""
 
 import asyncio
-from collections.abc import Callable
 from typing import NamedTuple
 
-from headwater.lake.damage import LakeDamaged
-from headwater.node.cluster.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
-from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
-from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
+from headwater.node.lake.compactor import Compactor
+from headwater.node.lake.flusher import Flusher, FlushFailed
 from headwater.node.lake.lister import Lister
-from headwater.node.lake.parts import LakeParts
+from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.lake.purger import LakePurger
 from headwater.node.lake.sweeper import LakeSweeper
-from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 
 ENDED = "this node no longer does the chores"
 
@@ -36,37 +32,13 @@ class Counts(NamedTuple):
 class Housekeeping:
     """Made when the chores begin, and never used again after they have ended."""
 
-    def __init__(
-        self,
-        parts: LakeParts,
-        limits: FlushLimits,
-        *,
-        history_seconds: float,
-        erase_seconds: float,
-        grace_seconds: float,
-        journal_bytes: Callable[[], int],
-        barrier: Barrier,
-        epoch: int | None = None,
-    ) -> None:
+    def __init__(self, parts: LakeParts, epoch: int | None = None) -> None:
         self.epoch = epoch
-        self.flusher = Flusher(parts, limits, journal_bytes, epoch)
-        self.cataloger = Cataloger(
-            parts,
-            history_seconds,
-            lambda: self.flusher.publishing,
-            barrier=barrier,
-            # The objects of before stay for as long as the last snapshots that list them.
-            dead_seconds_max=max(erase_seconds - history_seconds, 0.0),
-        )
-        self.compactor = Compactor(
-            parts,
-            COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes),
-            overdue=lambda: self.cataloger.overdue,
-        )
-        self.sweeper = LakeSweeper(parts, self.cataloger.needs, grace_seconds, barrier)
-        # A name that was deleted must be gone in time: the next walk leaves it out, and older snapshots expire.
-        left_seconds = max(erase_seconds - 2 * parts.intervals.streams_write_seconds, 0.0)
-        self.lister = Lister(parts, min(history_seconds, left_seconds), barrier)
+        self.flusher = Flusher(parts, epoch)
+        self.cataloger = Cataloger(parts, lambda: self.flusher.publishing)
+        self.compactor = Compactor(parts, lambda: self.cataloger.overdue)
+        self.sweeper = LakeSweeper(parts, self.cataloger.needs)
+        self.lister = Lister(parts)
         self.purger = LakePurger(
             parts,
             flusher=self.flusher,
@@ -122,7 +94,7 @@ class Housekeeping:
             await self.cataloger.write()
             if all_tables:
                 await self.lister.write()
-        except (StoreFailed, KeyExists, KeyMissing, LakeDamaged) as error:
+        except STORE_TROUBLE as error:
             raise FlushFailed(str(error)) from error
         except RuntimeError as error:  # Its thread has ended.
             if self._ended:

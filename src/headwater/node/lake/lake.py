@@ -3,18 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from headwater.log.seam import CommandLog
 from headwater.node.committer import Now, Submit, ask
 from headwater.node.lake.compactor import Purged
-from headwater.node.lake.flusher import FLUSH_LIMITS, FlushFailed, FlushLimits
+from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.housekeeping import ENDED, Counts, Housekeeping
-from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
-from headwater.node.lake.parts import LakeParts
+from headwater.node.lake.parts import LakeLimits, LakeParts
 from headwater.node.lake.swaps import Swaps
 from headwater.node.reads.cold import ColdReads
-from headwater.settings import Settings
 from headwater.storage.store import Store
 from headwater.streams.commands.cluster import AskFlush, AskTables, Cataloged
 from headwater.streams.commands.command import ROWS
@@ -23,45 +20,10 @@ from headwater.streams.queries import Query
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State
 
-_DEFAULTS = Settings()
-
-ORPHAN_SECONDS = 900.0
-"""How long after its deadline an object that no state names is deleted, unless history is kept for less."""
 ASKED_SECONDS_MAX = 120.0
 """How long a flush may take that another node was asked for."""
 
 log = logging.getLogger(__name__)
-
-
-class LakeLimits(NamedTuple):
-    """How much may be hot, when it is flushed, and how long snapshots of the lake's tables are kept."""
-
-    hot_bytes_max: int = _DEFAULTS.hot_bytes_max
-    flush: FlushLimits = FLUSH_LIMITS
-    history_seconds: float = _DEFAULTS.lake_history_seconds
-    flush_at_stop: bool = _DEFAULTS.flush_at_stop
-    intervals: LakeIntervals = LAKE_INTERVALS
-    erase_seconds: float = _DEFAULTS.erase_seconds
-    """Within which time dead rows are rewritten away."""
-
-    @property
-    def grace_seconds(self) -> float:
-        """How long after its deadline an object that no state names is deleted."""
-        return min(self.history_seconds, ORPHAN_SECONDS)
-
-    @classmethod
-    def of(cls, settings: Settings) -> "LakeLimits":
-        flush = FlushLimits.of(settings)
-        return cls(
-            settings.hot_bytes_max,
-            flush,
-            settings.lake_history_seconds,
-            settings.flush_at_stop,
-            erase_seconds=settings.erase_seconds,
-        )
-
-
-LAKE_LIMITS = LakeLimits()
 
 
 class Lake:
@@ -85,7 +47,7 @@ class Lake:
         self.store = store
         retry_seconds = limits.intervals.read_retry_seconds
         self.reads = ColdReads(shard, state, store, answer, barrier=command_log.barrier, retry_seconds=retry_seconds)
-        self._parts = LakeParts(shard, state, store, submit, now, self.reads.in_use, limits.intervals)
+        self._parts = LakeParts(shard, state, store, submit, now, self.reads.in_use, command_log, limits)
         self.swaps = Swaps(self._parts)
         self.housekeeping: Housekeeping | None = None
         self._counted = Counts()
@@ -97,16 +59,7 @@ class Lake:
 
     def begin_housekeeping(self, epoch: int | None = None) -> None:
         """Do the chores from now on; on a shared log, since the position at which this node took them over."""
-        self.housekeeping = Housekeeping(
-            self._parts,
-            self._limits.flush,
-            history_seconds=self._limits.history_seconds,
-            erase_seconds=self._limits.erase_seconds,
-            grace_seconds=self._limits.grace_seconds,
-            journal_bytes=lambda: self._log.size_bytes,
-            barrier=self._log.barrier,
-            epoch=epoch,
-        )
+        self.housekeeping = Housekeeping(self._parts, epoch)
         self.housekeeping.start()
 
     async def end_housekeeping(self) -> None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from headwater.lake.iceberg.streams import StreamRow, StreamsTable
 from headwater.lake.iceberg.tables import table_url
-from headwater.node.cluster.barriers import Barrier, reach
+from headwater.node.cluster.barriers import reach
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
@@ -35,13 +35,14 @@ log = logging.getLogger(__name__)
 class Lister:
     """Rewrites the table at intervals; `write` returns once it covers everything applied before the call."""
 
-    def __init__(self, parts: LakeParts, history_seconds: float, barrier: Barrier) -> None:
-        self._state, self._now, self._intervals, self._barrier = parts.state, parts.now, parts.intervals, barrier
+    def __init__(self, parts: LakeParts) -> None:
+        self._state, self._now, self._barrier = parts.state, parts.now, parts.command_log.barrier
+        self._intervals = parts.limits.intervals
         self._thread = ThreadPoolExecutor(1, "streams")
         self._writing = asyncio.Lock()
         self._periodic = Periodic(
             self._keep_up,
-            parts.intervals.catalog_check_seconds,
+            self._intervals.catalog_check_seconds,
             "the table of the streams cannot be written and will be tried again",
             expected=STORE_TROUBLE,
         )
@@ -51,7 +52,7 @@ class Lister:
             table_url(parts.store.url),
             parts.shard,
             parts.state.log_id,
-            history_ms=int(history_seconds * 1000),
+            history_ms=int(parts.limits.list_history_seconds * 1000),
             now_ms=parts.now_ms,
         )
         """Used in the thread only."""

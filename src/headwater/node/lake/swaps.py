@@ -61,7 +61,7 @@ class Swaps:
     """Carries out swaps on one shard."""
 
     def __init__(self, parts: LakeParts) -> None:
-        self._shard, self._state, self._store, self._submit, self._now, self._in_use, _ = parts
+        self._shard, self._state, self._store, self._submit, self._now, self._in_use = parts[:6]
         self._thread = ThreadPoolExecutor(1, "lake-swap")
         self._lock = asyncio.Lock()
         self._stopping = Event()

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
-from headwater.node.cluster.barriers import Barrier, reach
+from headwater.node.cluster.barriers import reach
 from headwater.node.committer import ask
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
@@ -35,18 +35,16 @@ log = logging.getLogger(__name__)
 class LakeSweeper:
     """Deletes an object first and forgets it by a command after, so a crash in between only repeats the deletion."""
 
-    def __init__(
-        self, parts: LakeParts, needs: Callable[[Segment, int], bool], grace_seconds: float, barrier: Barrier
-    ) -> None:
-        self._shard, self._state, self._store, self._submit, _, self._in_use, _ = parts
-        self._barrier = barrier
-        self._needs, self._grace_us = needs, int(grace_seconds * SECOND_US)
+    def __init__(self, parts: LakeParts, needs: Callable[[Segment, int], bool]) -> None:
+        self._shard, self._state, self._store, self._submit, _, self._in_use = parts[:6]
+        self._barrier, intervals = parts.command_log.barrier, parts.limits.intervals
+        self._needs, self._grace_us = needs, int(parts.limits.grace_seconds * SECOND_US)
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
         self._periodic = [
             Periodic(work, seconds, "the lake cannot be swept and will be tried again", expected=STORE_TROUBLE)
             for work, seconds in (
-                (self.sweep_retired, parts.intervals.sweep_check_seconds),
-                (self.sweep_orphans, parts.intervals.orphans_check_seconds),
+                (self.sweep_retired, intervals.sweep_check_seconds),
+                (self.sweep_orphans, intervals.orphans_check_seconds),
             )
         ]
         self.deleted = 0

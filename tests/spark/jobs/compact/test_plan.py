@@ -42,7 +42,7 @@ class Bench:
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.store = lake, lake.store
-        self.cataloger = Cataloger(lake.parts, history_seconds=900.0)
+        self.cataloger = Cataloger(lake.parts)
         self.before_swap: Callable[[], None] = lambda: None
         self.dense: dict[int, int] = {}
         self._pins = count()

@@ -36,7 +36,7 @@ class SmallLake(Lake):
 
     def __init__(self) -> None:
         super().__init__()
-        self._cataloger = Cataloger(self.parts, 900.0)
+        self._cataloger = Cataloger(self.parts)
 
     def catalog(self) -> Catalog:
         """Write a catalog of the present state."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.client import Admin
-from headwater.node.lake.intervals import LAKE_INTERVALS
+from headwater.node.lake.parts import LakeIntervals
 from headwater.protocol.limits import LEASES_MAX
 from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.link import Link, LinkSettings
@@ -24,7 +24,7 @@ from ...streams import streams_in
 LEASE = "spark-batch-1"
 REFUSED_SECONDS_MAX = 30
 """Far less than a link waits for a server that is busy."""
-SWEEP_SECONDS = LAKE_INTERVALS.sweep_check_seconds + 1
+SWEEP_SECONDS = LakeIntervals().sweep_check_seconds + 1
 
 
 @pytest.fixture(autouse=True)
