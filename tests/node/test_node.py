@@ -10,8 +10,7 @@ from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import Done, ask
-from headwater.node.node import Node
-from headwater.node.placement import place
+from headwater.node.node import Node, place
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs

@@ -17,6 +17,7 @@ from headwater.node.committer import Done
 from headwater.node.lake import flusher
 from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.sweeper import LakeSweeper
+from headwater.node.threads import in_thread
 from headwater.streams.commands.lake import PublishSegment
 from headwater.streams.replies import Reply
 
@@ -153,7 +154,7 @@ def sweep_by_the_clock() -> Iterator[None]:
         self._clock = parts.now  # type: ignore[attr-defined]
 
     async def sweep(self: LakeSweeper) -> None:
-        items = await self._in_thread(lambda: list(self._store.items(f"segments/shard={self._shard}/")))
+        items = await in_thread(self._thread, lambda: list(self._store.items(f"segments/shard={self._shard}/")))
         for item in items:
             parsed = parse_segment_key(item.key)
             if parsed is None or self._state.cold.names(parsed.id):

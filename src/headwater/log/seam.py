@@ -1,5 +1,6 @@
 """The seam between a shard and the log that orders its commands."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
@@ -20,6 +21,9 @@ GiveBack = Callable[[Ticket], None]
 Reached = Callable[[bool], None]
 """Receives whether a barrier was reached; False if the log could not tell in time."""
 
+Barrier = Callable[[Reached], None]
+"""`Barriers.barrier`."""
+
 
 class Barriers(Protocol):
     """Tells when a proposer has seen everything that the others had."""
@@ -33,6 +37,18 @@ class Barriers(Protocol):
 
         At once if this is the only proposer, or if nothing is missing. Call it on the event loop, after `start`.
         """
+
+
+async def reach(barrier: Barrier) -> bool:
+    """Wait until all that any node had applied before is applied here; False if the log could not tell in time."""
+    found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def reached(in_time: bool) -> None:
+        if not found.done():
+            found.set_result(in_time)
+
+    barrier(reached)
+    return await found
 
 
 class Trimming(Protocol):

@@ -12,7 +12,7 @@ from typing import Protocol
 from headwater.http.exchange.exchange import Exchange
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Budget
-from headwater.node.cluster.barriers import reach
+from headwater.log.seam import reach
 from headwater.node.cluster.shared_shard import STALE
 from headwater.node.node import Node
 from headwater.protocol.refusals import Code, Refusal

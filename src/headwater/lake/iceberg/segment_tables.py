@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import segment_key
-from headwater.lake.iceberg.cleaning import beside_removed
 from headwater.lake.iceberg.commits import Commits, Leftover, Outdated
-from headwater.lake.iceberg.index import Change, Index, Rewritten
+from headwater.lake.iceberg.index import Change, E, Index, Rewritten
 from headwater.lake.iceberg.manifests import (
     Content,
     DeletesEntry,
@@ -148,8 +147,8 @@ class SegmentTable:
         """Take a snapshot without entries that say what was removed from the table."""
         assert self._loaded, "only right after a commit"
         self._loaded = False
-        segments = Change([], beside_removed(self._segments, partial(segments_in, self._store)))
-        deletes = Change([], beside_removed(self._deletes, partial(deletes_in, self._store)))
+        segments = Change([], _beside_removed(self._segments, partial(segments_in, self._store)))
+        deletes = Change([], _beside_removed(self._deletes, partial(deletes_in, self._store)))
         self._commit(self.commits.new_stamp(), segments, deletes, summary, keep=())
         self._loaded = True
 
@@ -173,7 +172,7 @@ class SegmentTable:
                 written.append(SegmentEntry(Status.ADDED, *stamp, number, held.segment))
             elif entry.segment is not held.segment:
                 # Read from the store: one copy of it is enough.
-                self._segments.entries[number] = msgspec.structs.replace(entry, segment=held.segment)
+                self._segments.entries[number] = replace(entry, segment=held.segment)
         return Change(removed, written)
 
     def _stored(self, store: Callable[[T], DeletesEntry], due: list[T]) -> list[DeletesEntry]:
@@ -232,3 +231,13 @@ class SegmentTable:
         commits.leave(Leftover(manifest.key, manifest.sequence, stamp.sequence) for manifest in replaced)
         commits.leave(Leftover(entry.key, entry.sequence, stamp.sequence) for entry in rewritten[1].removed)
         self._spans |= {entry.segment.id: (entry.sequence, stamp.sequence) for entry in rewritten[0].removed}
+
+
+def _beside_removed(index: Index[E], entries_in: Callable[[Manifest], Iterable[E]]) -> list[E]:
+    """One entry of each manifest that has entries of removed files: a change that writes it leaves the others out."""
+    found = []
+    for manifest in index.manifests:
+        if manifest.files[Status.REMOVED]:
+            number = next(entry.number for entry in entries_in(manifest) if entry.status != Status.REMOVED)
+            found.append(replace(index.entries[number], status=int(Status.EXISTING)))
+    return found

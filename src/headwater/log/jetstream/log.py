@@ -21,18 +21,18 @@ from headwater.log.jetstream.fetching import Fetcher
 from headwater.log.jetstream.following import Follower
 from headwater.log.jetstream.health import Health, end_process
 from headwater.log.jetstream.identity import Established
-from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES, Judge, Taken, decode_mark
+from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES, Judge, Record, Taken, decode_mark
 from headwater.log.jetstream.liveness import Liveness
 from headwater.log.jetstream.publishing import Publisher
 from headwater.log.jetstream.pulses import PULSE_SECONDS, Peer
-from headwater.log.jetstream.records import batch_of
 from headwater.log.jetstream.replaying import replay
 from headwater.log.jetstream.room import SHORTAGE, Room
-from headwater.log.jetstream.streams import ApiRefused, ClusterConfig, LogChanged, sequence_of
+from headwater.log.jetstream.streams import ApiRefused, ClusterConfig, LogChanged, LogRefused, sequence_of
 from headwater.log.jetstream.wire import Message
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.prometheus import Metric, counter, gauge
 from headwater.protocol.limits import SECOND_US
+from headwater.streams import batches
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 
@@ -157,7 +157,7 @@ class JetStreamLog:
             self._count(data)
             if taken is None or taken.record is None or not taken.record.commands:
                 continue
-            batch = batch_of(taken.record)
+            batch = _batch_of(taken.record)
             if batch.last_position > after:
                 yield batch
 
@@ -279,7 +279,7 @@ class JetStreamLog:
                         proposal.arrived()
                 self._send()
             elif record is not None and record.commands:
-                self._deliver(batch_of(record), None)
+                self._deliver(_batch_of(record), None)
         self.liveness.barriers.applied(self.applied)
 
     # -- Every few milliseconds ------------------------------------------------------------------------------------
@@ -366,3 +366,14 @@ class JetStreamLog:
             log.warning("the log was not purged up to message %d; the next image tries again: %s", sequence, error)
         else:
             await self._refresh()
+
+
+def _batch_of(record: Record) -> Batch:
+    """The batch in a record; LogRefused if it has a command that this version does not know."""
+    try:
+        return batches.decode(record.data, record.first_position)
+    except ValueError as error:
+        raise LogRefused(
+            f"The log has a command at position {record.first_position} that this version does not know"
+            f" ({str(error).replace('`', '')}); install the version of Headwater that the other nodes have."
+        ) from error

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from headwater.log.seam import Barriers
-from headwater.node.cluster.barriers import reach
+from headwater.log.seam import Barriers, reach
 from headwater.node.committer import Done, Now, Submit
 from headwater.node.periodic import Periodic
+from headwater.node.threads import in_thread
 from headwater.protocol.limits import MINUTE_US, SECOND_US, SNAPSHOT_UPLOAD_US_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobStore, deadline_of, upload_of
@@ -30,8 +30,6 @@ PURGE_POLL_SECONDS = 0.02
 DELETED_PER_TURN = 500
 STREAMS_PER_TURN = 1_000
 """How many blobs a purge deletes, and how many streams are asked for their snapshots, before the loop gets a turn."""
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +142,7 @@ class BlobSweeper:
     async def sweep_uploads(self) -> None:
         """Delete what no state refers to and none ever will: its deadline is past by the shard's own time."""
         try:
-            names = await self._in_thread(self._blobs.names)
+            names = await in_thread(self._threads, self._blobs.names)
         except OSError as error:
             log.error("uploads that were never published cannot be listed; they will be later: %s", error)
             return
@@ -197,7 +195,7 @@ class BlobSweeper:
 
     async def _is_uploading(self, begun_us: int) -> bool:
         """Whether an upload that began by then is neither published nor deleted; deletes those that never will be."""
-        names = await self._in_thread(self._blobs.names)
+        names = await in_thread(self._threads, self._blobs.names)
         uploads = {
             name: deadline - SNAPSHOT_UPLOAD_US_MAX for name in names if (deadline := deadline_of(name)) is not None
         }
@@ -219,11 +217,8 @@ class BlobSweeper:
 
     async def _delete(self, delete: Callable[[str], None], name: str) -> bool:
         try:
-            await self._in_thread(delete, name)
+            await in_thread(self._threads, delete, name)
         except OSError as error:
             log.error("blob %s cannot be deleted and will be tried again: %s", name, error)
             return False
         return True
-
-    async def _in_thread(self, work: Callable[..., T], *arguments: str) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

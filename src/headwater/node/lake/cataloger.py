@@ -10,13 +10,12 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from headwater.lake.catalog import ForkRow
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.pinned_rows import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
-from headwater.node.cluster.barriers import reach
+from headwater.log.seam import reach
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
@@ -28,8 +27,6 @@ CHANGES_PER_TURN = 2_000
 """How many changed segments, tombstones and forks are taken from the state before the loop gets a turn."""
 CATALOG_MS = 60_000
 """How long a reader may take from the flush after its lease to its snapshot: those of later are not kept for it."""
-
-T = TypeVar("T")
 
 
 class Cataloger:

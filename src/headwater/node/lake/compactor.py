@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from threading import Event
-from typing import TypeVar
 
 from headwater.lake.compaction.planning import Candidate, Rewrite, plan
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
@@ -27,6 +26,7 @@ from headwater.lake.segments.writer import Written
 from headwater.node.committer import ask
 from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
 from headwater.node.lake.parts import LakeParts
+from headwater.node.threads import in_thread
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.cold import ALL, Held
 from headwater.streams.commands.consumers import DropConsumer
@@ -37,8 +37,6 @@ from headwater.streams.state import Stream
 
 WARM_STREAMS_MAX = 1_000
 """How many streams that are being written to are examined to find one in too many pieces."""
-
-T = TypeVar("T")
 
 Purged = Callable[[str, int], bool]
 """Whether a life is purged, by its name and incarnation; called in threads."""
@@ -131,7 +129,7 @@ class Compactor:
         held, flushed, crowded = cold.segments.copy(), cold.flushed, self._crowded()
         work = partial(plan, limits=self._limits.rewrite, crowded=crowded, avoid=avoid, overdue=overdue)
         dense = self._dense = {number: rows for number, rows in self._dense.items() if number in cold.segments}
-        planned = await self._in_thread(lambda: work(_flushed(held, flushed, dense), lowest))
+        planned = await in_thread(self._thread, lambda: work(_flushed(held, flushed, dense), lowest))
         self._nothing_to_do = seen if planned is None else None
         return planned
 
@@ -163,7 +161,7 @@ class Compactor:
                 self._time_share = self._limits.time_share
                 if purged is not None:
                     keep, self._time_share = keep._replace(purged=purged), 1.0
-                rewritten = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
+                rewritten = await in_thread(self._thread, lambda: self._rewrite(planned, keep, deadline, publications))
             finally:
                 self._in_use.subtract(ids)
                 for segment_id in ids:
@@ -171,7 +169,7 @@ class Compactor:
                         del self._in_use[segment_id]
             if planned.why in ("sparse", "overdue") and not rewritten.rows_dropped:
                 self._dense |= {one.number: one.live_rows for one in planned.candidates}
-                await self._in_thread(lambda: self._delete(publications))
+                await in_thread(self._thread, lambda: self._delete(publications))
                 return
             dropped = rewritten.dropped
         if purged is not None:
@@ -196,9 +194,6 @@ class Compactor:
             if not consumer.is_lease and consumer.position < dropped and not consumer.has_lapsed(now):
                 log.warning("consumer %s has not read rows that are purged, so it is removed", name)
                 await ask(self._submit, DropConsumer(name))
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _delete(self, publications: list[Publication]) -> None:
         """Delete the objects of a rewrite that was not worth a swap."""

@@ -11,11 +11,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TypeVar
 
 from headwater.lake.iceberg.streams import StreamRow, StreamsTable
 from headwater.lake.iceberg.tables import table_url
-from headwater.node.cluster.barriers import reach
+from headwater.log.seam import reach
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
 from headwater.node.threads import in_thread
@@ -26,8 +25,6 @@ STREAMS_PER_TURN = 200
 """How many streams are looked at before the loop gets a turn: less than a millisecond of work."""
 TURNS_PER_BATCH = 10
 """How many turns gather rows before the thread takes them, which holds the interpreter for a millisecond then."""
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 

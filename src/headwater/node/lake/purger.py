@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key
 from headwater.lake.segments.reader import SegmentDamaged
@@ -32,8 +31,6 @@ from headwater.storage.store import Item, KeyMissing
 from headwater.streams.cold import Tombstone
 from headwater.streams.commands.consumers import DropConsumer
 from headwater.streams.commands.purges import WithdrawSegments
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
-from headwater.node.cluster.barriers import reach
+from headwater.log.seam import reach
 from headwater.node.committer import ask
 from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.periodic import Periodic
+from headwater.node.threads import in_thread
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands.lake import ForgetSegments
 from headwater.streams.segments import Segment
@@ -26,8 +26,6 @@ READERS_SECONDS = 10.0
 """How long a purge waits for reads of this process to end, before it deletes what they read."""
 SEGMENTS_PER_TURN = 1_000
 """How many segments are looked at before the loop gets a turn."""
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +96,7 @@ class LakeSweeper:
     async def sweep_orphans(self) -> None:
         """Delete segments that no state names and that can no longer be published: their deadline is long past."""
         items = self._store.items(f"segments/shard={self._shard}/")
-        while page := await self._in_thread(lambda: list(islice(items, SEGMENTS_PER_TURN))):
+        while page := await in_thread(self._thread, lambda: list(islice(items, SEGMENTS_PER_TURN))):
             if not await reach(self._barrier):
                 return
             for item in page:
@@ -110,8 +108,5 @@ class LakeSweeper:
                     await self._delete(item.key)
 
     async def _delete(self, key: str) -> None:
-        await self._in_thread(lambda: self._store.delete(key))
+        await in_thread(self._thread, self._store.delete, key)
         self.deleted += 1
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -26,7 +26,7 @@ from headwater.lake.segments.reader import (
     read_footer,
     read_group,
 )
-from headwater.node.cluster.barriers import Barrier, reach
+from headwater.log.seam import Barrier, reach
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 from headwater.streams.fetched import Fetched, NotFetched, Run

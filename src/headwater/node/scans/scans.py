@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from headwater.node.scans.instants import LOOKUPS_PER_STEP, Instant
 from headwater.node.scans.locations import locate
 from headwater.node.scans.pace import Pace
 from headwater.node.scans.windows import ColdPart, Limits, OffsetRange, Part, Times, windows
+from headwater.node.threads import in_thread
 from headwater.protocol.limits import KIB, MIB, SCANS_MAX
 from headwater.protocol.refusals import Code, Problem, Refusal
 from headwater.storage.store import KeyMissing, StoreFailed
@@ -35,8 +35,6 @@ BUILD_THREADS = 2
 """How many windows are built at a time, however many scans there are."""
 GROUPS_AT_A_TIME = 4
 """How many row groups one scan reads at a time."""
-
-T = TypeVar("T")
 
 
 class Scans:
@@ -135,7 +133,7 @@ class Scan:
         yield self._projection.schema.serialize().to_pybytes()
         limits = WINDOW if self._projection.payloads else Limits(WINDOW.rows, ALL)
         upcoming = windows(self._wanted, self._instant, self._projection.times, limits)
-        while (window := await self._in_thread(next, upcoming, None)) is not None:
+        while (window := await in_thread(self._threads, next, upcoming, None)) is not None:
             batch = await self._batch(window)
             if batch is not None:
                 data = memoryview(batch)
@@ -146,10 +144,10 @@ class Scan:
     async def _batch(self, window: list[Part]) -> pa.Buffer | None:
         segments = {part.segment.id: part.segment for part in window if isinstance(part, ColdPart)}
         if not segments or self._reads is None:
-            return await self._in_thread(encode, window, (), self._projection)
+            return await in_thread(self._threads, encode, window, (), self._projection)
         try:
             footers = {id: await self._reads.footer(segment) for id, segment in segments.items()}
-            needed = await self._in_thread(needs, window, footers)
+            needed = await in_thread(self._threads, needs, window, footers)
             gate = asyncio.Semaphore(GROUPS_AT_A_TIME)
             work = [
                 self._choose(gate, footers[id], group, indexes, choices)
@@ -158,7 +156,7 @@ class Scan:
             chosen = await asyncio.gather(*work)
         except (StoreFailed, KeyMissing, SegmentDamaged) as error:
             raise self._reads.unreadable(error) from error
-        return await self._in_thread(encode, window, chosen, self._projection)
+        return await in_thread(self._threads, encode, window, chosen, self._projection)
 
     async def _choose(
         self, gate: asyncio.Semaphore, footer: Footer, group: int, indexes: list[int], choices: list[Choice]
@@ -166,8 +164,5 @@ class Scan:
         assert self._reads is not None
         async with gate:
             table = await self._reads.table(footer, group, self._projection.needed)
-            rows, counts = await self._in_thread(choose, table, choices)
+            rows, counts = await in_thread(self._threads, choose, table, choices)
         return rows, list(zip(indexes, counts, strict=True))
-
-    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
