@@ -27,7 +27,7 @@ pytestmark = pytest.mark.crash
 KILLS = int(os.environ.get("TESTS_CRASH_CYCLES", "8"))
 LOAD_SECONDS = 1.3
 VICTIMS = ("worker", "keeper", "sequencer", "all", "supervisor")
-EXPECTED = ("is started anew", "connection to the sequencer was lost", "the supervisor is gone")
+EXPECTED = ("is restarted", "connection to the sequencer was lost", "the supervisor has died")
 """Complaints that a killed process causes."""
 
 
