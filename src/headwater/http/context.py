@@ -17,7 +17,7 @@ from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line, TurnBudget
 from headwater.http.wire.heads import plain_heads
 from headwater.http.wire.rendering import Renderer
-from headwater.http.wire.statuses import Voice
+from headwater.http.wire.statuses import Dialect
 from headwater.node.node import Node
 from headwater.node.quotas import Quotas
 from headwater.prometheus import Metric
@@ -78,12 +78,12 @@ class Context:
     """The settings, the node, who is connected, and what the front counts."""
 
     node: Node
-    voice: Voice
+    dialect: Dialect
     """How the flat surface speaks."""
-    plain_voice: Voice
+    plain_dialect: Dialect
     """How all other surfaces speak."""
-    guarded_voice: Voice
-    guarded_plain_voice: Voice
+    guarded_dialect: Dialect
+    guarded_plain_dialect: Dialect
     """The same for streams that need a credential to read."""
 
     def __init__(self, settings: Settings, guard: Guard | None = None) -> None:
@@ -142,10 +142,10 @@ class Context:
         """Answer requests with this node."""
         self.node = node
         settings, by_origin = self.settings, not self.origins.to_all
-        self.voice = Voice(Form.FLAT, node.log_id, settings.private, settings.attachments, by_origin)
-        self.plain_voice = self.voice._replace(form=Form.PLAIN)
-        self.guarded_voice = self.voice._replace(guarded=True)
-        self.guarded_plain_voice = self.plain_voice._replace(guarded=True)
+        self.dialect = Dialect(Form.FLAT, node.log_id, settings.private, settings.attachments, by_origin)
+        self.plain_dialect = self.dialect._replace(form=Form.PLAIN)
+        self.guarded_dialect = self.dialect._replace(guarded=True)
+        self.guarded_plain_dialect = self.plain_dialect._replace(guarded=True)
 
     @property
     def quotas(self) -> Quotas:
@@ -159,15 +159,15 @@ class Context:
             changed = tuple(f"{how} {entry}" for how, entries in changes.items() for entry in entries)
             self.audit.record(Record(Event.RELOADED, changed=changed))
 
-    def voice_for(self, address: Address) -> Voice:
+    def dialect_for(self, address: Address) -> Dialect:
         """How to speak about what a path names."""
         if self.guard is None or self.guard.is_public(address.name):
-            return self.voice if address.flat else self.plain_voice
-        return self.guarded_voice if address.flat else self.guarded_plain_voice
+            return self.dialect if address.flat else self.plain_dialect
+        return self.guarded_dialect if address.flat else self.guarded_plain_dialect
 
-    def renew_voice(self, voice: Voice, name: str) -> Voice:
+    def renew_dialect(self, dialect: Dialect, name: str) -> Dialect:
         """How to speak about a stream by the rules of now."""
-        return voice._replace(guarded=self.guard is not None and not self.guard.is_public(name))
+        return dialect._replace(guarded=self.guard is not None and not self.guard.is_public(name))
 
     def admit(self, connection: Peer, address: str = "") -> bool:
         """Count a new connection; returns whether there is room for it, and it is not on the reserve."""

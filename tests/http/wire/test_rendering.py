@@ -6,11 +6,11 @@ import pytest
 
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import COPY_BYTES_MAX, TEMPLATES_MAX, Renderer
-from headwater.http.wire.statuses import Voice
+from headwater.http.wire.statuses import Dialect
 from headwater.protocol.offsets import Form
 from headwater.streams.replies import Page
 
-FLAT, PLAIN = Voice(Form.FLAT, "log"), Voice(Form.PLAIN, "log")
+FLAT, PLAIN = Dialect(Form.FLAT, "log"), Dialect(Form.PLAIN, "log")
 GUARDED, PRIVATE = FLAT._replace(guarded=True), PLAIN._replace(private=True, by_origin=True)
 BODIES = (b"", b"[]", b'["100%d"]', b"x" * (COPY_BYTES_MAX - 1), b"x" * COPY_BYTES_MAX)
 RECORDS = ((None, None, None), (0, 7, None), (2, 9, 4))
@@ -20,15 +20,15 @@ def page(body: bytes, incarnation: int = 1) -> Page:
     return Page(incarnation, "text/plain", 0, len(body), True, False, body)
 
 
-@pytest.mark.parametrize("voice", [FLAT, PLAIN, GUARDED, PRIVATE])
+@pytest.mark.parametrize("dialect", [FLAT, PLAIN, GUARDED, PRIVATE])
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain; x=%d%b%%", "application/octet-stream"])
-def test_a_page_is_rendered_as_any_answer_is(voice: Voice, content_type: str) -> None:
+def test_a_page_is_rendered_as_any_answer_is(dialect: Dialect, content_type: str) -> None:
     renderer = Renderer()
     booleans = (False, True)
     for body, records, up_to_date, closed, close in product(BODIES, RECORDS, booleans, booleans, booleans):
         one = Page(3, content_type, 5, 5 + len(body), up_to_date, closed, body, *records)
-        rendered = renderer.page(one, voice, close=close)
-        assert b"".join(rendered) == b"".join(renderer.response(statuses.answer(one, voice), close=close))
+        rendered = renderer.page(one, dialect, close=close)
+        assert b"".join(rendered) == b"".join(renderer.response(statuses.answer(one, dialect), close=close))
 
 
 def test_another_page_with_the_same_bytes_has_its_own_headers() -> None:
@@ -39,7 +39,7 @@ def test_another_page_with_the_same_bytes_has_its_own_headers() -> None:
 
 def test_each_surface_gets_its_own_offsets() -> None:
     renderer, one = Renderer(), page(b"hello")
-    [flat], [plain] = (renderer.page(one, voice, close=False) for voice in (FLAT, PLAIN))
+    [flat], [plain] = (renderer.page(one, dialect, close=False) for dialect in (FLAT, PLAIN))
     assert (b"_0000000000000050\r\n" in flat, b"00000000000000000005\r\n" in plain) == (True, True)
 
 

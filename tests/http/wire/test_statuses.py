@@ -5,7 +5,7 @@ import pytest
 
 from headwater.http.wire import statuses
 from headwater.http.wire.codes import REFUSALS
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Problem, RateLimit, Refusal
@@ -26,7 +26,7 @@ from headwater.streams.replies import (
     Reply,
 )
 
-PLAIN = Voice(Form.PLAIN, "j")
+PLAIN = Dialect(Form.PLAIN, "j")
 TAIL = {"Stream-Next-Offset": "00000000000000000042", "Stream-Incarnation": "j-7"}
 CLOSED = {"Stream-Closed": "true"}
 PRODUCER = {"Producer-Epoch": "1", "Producer-Seq": "5"}
@@ -154,7 +154,7 @@ def test_a_reply_has_one_answer(reply: Reply, status: int, headers: dict[str, st
 
 
 def test_the_surface_decides_how_offsets_are_printed() -> None:
-    answer = statuses.answer(ClosedOnly(7, 42), Voice(Form.FLAT, "j"))
+    answer = statuses.answer(ClosedOnly(7, 42), Dialect(Form.FLAT, "j"))
     assert headers_of(answer)["Stream-Next-Offset"] == "0000000000000000_0000000000000420"
 
 
@@ -286,11 +286,11 @@ def test_a_long_poll_that_finds_nothing_goes_on_unless_the_stream_has_ended(clos
 
 
 def test_a_page_may_be_for_the_clients_own_cache_only_and_byte_streams_for_saving() -> None:
-    voice = Voice(Form.PLAIN, "j", private=True, attachments=True)
-    page = headers_of(statuses.answer(Page(7, "application/octet-stream", 0, 42, True, False, b"x" * 42), voice))
+    dialect = Dialect(Form.PLAIN, "j", private=True, attachments=True)
+    page = headers_of(statuses.answer(Page(7, "application/octet-stream", 0, 42, True, False, b"x" * 42), dialect))
     assert page["Cache-Control"] == "private, max-age=60, stale-while-revalidate=300"
     assert page["Content-Disposition"] == "attachment"
-    text = headers_of(statuses.answer(Page(7, "text/plain", 0, 42, True, False, b"x" * 42), voice))
+    text = headers_of(statuses.answer(Page(7, "text/plain", 0, 42, True, False, b"x" * 42), dialect))
     assert "Content-Disposition" not in text
 
 
@@ -306,7 +306,7 @@ def test_a_page_that_not_everybody_may_read_is_checked_before_each_use_of_a_cach
 def test_a_read_of_a_json_stream_names_its_records_and_one_by_record_the_extensions() -> None:
     page = Page(7, "application/json", 42, 42, True, False, b"[]", 0, 3)
     by_record = msgspec.structs.replace(page, record=3)
-    makers = (statuses.from_now, lambda page, voice: statuses.poll_ended(page, voice, 9), statuses.answer)
+    makers = (statuses.from_now, lambda page, dialect: statuses.poll_ended(page, dialect, 9), statuses.answer)
     for make in makers:
         found = headers_of(make(page, PLAIN))
         assert found["Stream-Record-Next"] == "3"

@@ -73,7 +73,7 @@ def read(request: Request, address: Address, exchange: Exchange) -> None:
 def _read(query: Head, exchange: Exchange) -> None:
     reply = exchange.node.describe(query)
     if isinstance(reply, Described):
-        lines = JSON_LINES + statuses.incarnation_line(reply.incarnation, exchange.voice)
+        lines = JSON_LINES + statuses.incarnation_line(reply.incarnation, exchange.dialect)
         exchange.answer(Answer(200, lines, reply.attrs or b"{}"))
     else:
         exchange.reply(reply)

@@ -14,7 +14,7 @@ from headwater.http.wire.addresses import Address
 from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.node.quotas import judge_append
 from headwater.protocol import content_types, framing, headers, message_ends
 from headwater.protocol.etags import Version
@@ -202,12 +202,12 @@ def _judge_quota(batch: Batch, exchange: Exchange) -> Refusal | None:
 
 
 def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
-    first, voice = replies[0], exchange.voice
+    first, dialect = replies[0], exchange.dialect
     # On a shared log, another node may create the stream between two frames.
     none_met_it = all(isinstance(reply, Refusal) and reply.code in _ABOUT_THE_STREAM for reply in replies)
     if isinstance(first, Refusal) and (batch.joint or none_met_it):
-        return statuses.answer(first, voice)
-    lines = _incarnation_line(replies, voice)
+        return statuses.answer(first, dialect)
+    lines = _incarnation_line(replies, dialect)
     failed = any(isinstance(outcome, Refusal) for outcome in (*replies, *batch.frames))
     if isinstance(first, Appended | Duplicate) and first.producer_epoch is not None:
         lines += statuses.producer_lines(first.producer_epoch, first.producer_seq)
@@ -215,51 +215,51 @@ def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
         return Answer(204, f"{lines}{headers.PREFERENCE_APPLIED.line}return=minimal\r\n")
     if batch.joint:
         assert isinstance(first, Appended | Duplicate)
-        acks = _shared_acks(batch, first, voice)
+        acks = _shared_acks(batch, first, dialect)
     else:
-        acks = [_ack(reply, voice) for reply in replies]
+        acks = [_ack(reply, dialect) for reply in replies]
     return Answer(200, JSON_LINES + lines, msgspec.json.encode(acks))
 
 
-def _incarnation_line(replies: list[Reply], voice: Voice) -> str:
+def _incarnation_line(replies: list[Reply], dialect: Dialect) -> str:
     """The incarnation that the frames met; unknown if every frame was refused before it reached the stream."""
     for reply in replies:
         if isinstance(reply, Appended | Duplicate | Refusal) and reply.incarnation is not None:
-            return statuses.incarnation_line(reply.incarnation, voice)
+            return statuses.incarnation_line(reply.incarnation, dialect)
     return ""
 
 
-def _ack(reply: Reply, voice: Voice) -> dict[str, Any]:
+def _ack(reply: Reply, dialect: Dialect) -> dict[str, Any]:
     """The acknowledgement of a frame that was one append."""
     if isinstance(reply, Refusal):
         ack: dict[str, Any] = {"status": REFUSALS[reply.code][0]}
         if reply.next_offset is not None:
-            ack["stream_next_offset"] = render(reply.next_offset, voice.form)
+            ack["stream_next_offset"] = render(reply.next_offset, dialect.form)
         return ack | {"stream_closed": reply.closed, "error_code": reply.code.value, "error": reply.detail}
     assert isinstance(reply, Appended)
-    ack = {"status": 204, "stream_next_offset": render(reply.next_offset, voice.form)}
+    ack = {"status": 204, "stream_next_offset": render(reply.next_offset, dialect.form)}
     if reply.record is not None:
         ack |= {"stream_record_start": reply.record, "stream_record_next": reply.record_next}
     return ack
 
 
-def _shared_acks(batch: Batch, reply: Appended | Duplicate, voice: Voice) -> list[dict[str, Any]]:
+def _shared_acks(batch: Batch, reply: Appended | Duplicate, dialect: Dialect) -> list[dict[str, Any]]:
     """The acknowledgements of frames that together were one append: where each of them ends in it."""
     if isinstance(reply, Duplicate) and not batch.is_same(reply):
         # The frames of the accepted request are unknown, so every frame gets the offset after all of them.
-        return [{"status": 204, "stream_next_offset": render(reply.next_offset, voice.form)} for _ in batch.frames]
+        return [{"status": 204, "stream_next_offset": render(reply.next_offset, dialect.form)} for _ in batch.frames]
     acks: list[dict[str, Any]] = []
     status = 200 if isinstance(reply, Appended) and reply.producer_epoch is not None else 204
     size_of_all = sum(frame[0] for frame in batch.frames if not isinstance(frame, Refusal))
     offset, record = reply.next_offset - size_of_all, reply.record
     for frame in batch.frames:
         if isinstance(frame, Refusal):
-            acks.append(_ack(frame, voice))
+            acks.append(_ack(frame, dialect))
             continue
         size, messages = frame
         offset += size
         ack: dict[str, Any] = {"status": status}
-        ack["stream_next_offset"] = render(offset, voice.form)
+        ack["stream_next_offset"] = render(offset, dialect.form)
         if record is not None:
             ack |= {"stream_record_start": record, "stream_record_next": record + messages}
             record += messages

@@ -45,11 +45,11 @@ def _read(name: str, incarnation: int | None, exchange: Exchange) -> None:
         exchange.reply(found)
         return
     stream, boundary = found.described, secrets.token_hex(16)
-    offset = "-1" if stream.snapshot is None else render(stream.snapshot.offset, exchange.voice.form)
+    offset = "-1" if stream.snapshot is None else render(stream.snapshot.offset, exchange.dialect.form)
     lines = (
         f"{headers.CONTENT_TYPE.line}{multipart.content_type(boundary)}\r\n"
         f"{headers.STREAM_SNAPSHOT_OFFSET.line}{offset}\r\n{headers.STREAM_UP_TO_DATE.line}true\r\n{NO_STORE_LINE}"
-    ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.voice)
+    ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.dialect)
     if stream.snapshot is not None:
         lines += f"{headers.STREAM_SNAPSHOT_DIGEST.line}{stream.snapshot.digest}\r\n"
     send = partial(_send, exchange, found, lines, boundary)

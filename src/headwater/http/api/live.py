@@ -18,7 +18,7 @@ import msgspec
 from headwater.http.exchange import crowding
 from headwater.http.exchange.exchange import Exchange
 from headwater.http.wire import rendering, statuses
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.node.reads.tails import Shared
 from headwater.protocol import content_types, cursors, headers, sse
 from headwater.protocol.offsets import render
@@ -107,10 +107,10 @@ class LongPoll:
         if isinstance(outcome, Refusal):
             self._exchange.reply(outcome)
         elif isinstance(outcome, Page):
-            exchange, voice = self._exchange, self._exchange.voice
+            exchange, dialect = self._exchange, self._exchange.dialect
             if exchange.judged_by != self._judged_by:  # The rules have changed, and perhaps who may cache this.
-                voice = exchange.context.renew_voice(voice, exchange.name)
-            exchange.answer(poll_answer(outcome, voice, self._node.now(), self._client_cursor))
+                dialect = exchange.context.renew_dialect(dialect, exchange.name)
+            exchange.answer(poll_answer(outcome, dialect, self._node.now(), self._client_cursor))
 
     def abandon(self) -> None:
         self._node.tails.unwatch(self._read.name, self)
@@ -128,12 +128,12 @@ class LongPoll:
         pass
 
 
-def poll_answer(page: Page, voice: Voice, now_us: int, client_cursor: int) -> Answer:
+def poll_answer(page: Page, dialect: Dialect, now_us: int, client_cursor: int) -> Answer:
     """The answer to a long-poll: the new data, or that there is none."""
     cursor = cursors.advance(now_us, client_cursor, random.random())
     if page.next_offset > page.start:
-        return statuses.polled(page, voice, cursor)
-    return statuses.poll_ended(page, voice, cursor)
+        return statuses.polled(page, dialect, cursor)
+    return statuses.poll_ended(page, dialect, cursor)
 
 
 class Event(NamedTuple):
@@ -153,12 +153,12 @@ class SseRead:
     def __init__(self, exchange: Exchange, read: Read, cursor: int, page: Page) -> None:
         self._first: Page | None = page
         self._exchange = exchange
-        self._node, self._voice, self._connection = exchange.node, exchange.voice, exchange.connection
+        self._node, self._dialect, self._connection = exchange.node, exchange.dialect, exchange.connection
         self._chunked = exchange.request.takes_chunks
         self._read = read
         # A client that echoes a cursor of the current interval gets a higher one, of its own, until time has caught up.
         self._own_cursor = -1
-        self._lines = exchange.with_own_lines(GUARDED_SSE_LINES if exchange.voice.guarded else SSE_LINES)
+        self._lines = exchange.with_own_lines(GUARDED_SSE_LINES if exchange.dialect.guarded else SSE_LINES)
         if cursor >= cursors.current(self._node.now()):
             self._own_cursor = cursors.advance(self._node.now(), cursor, random.random())
         settings, now = exchange.context.settings, exchange.context.now
@@ -180,7 +180,7 @@ class SseRead:
         assert page is not None, "a response begins once"
         text = page.record is not None or content_types.is_text(page.content_type)
         self._node.metrics.sse_reads += 1
-        lines = self._lines + statuses.incarnation_line(page.incarnation, self._voice) + ("" if text else BASE64_LINE)
+        lines = self._lines + statuses.incarnation_line(page.incarnation, self._dialect) + ("" if text else BASE64_LINE)
         if page.record is not None:
             lines += statuses.JSON_EXTENSIONS_LINE
         self._connection.write(self._connection.context.renderer.stream_head(lines, chunked=self._chunked))
@@ -264,7 +264,7 @@ class SseRead:
 
     def _key(self) -> tuple[object, ...]:
         """What an event depends on."""
-        return self._read, self._chunked, self._voice.form
+        return self._read, self._chunked, self._dialect.form
 
     def _event(self, page: Page) -> Event:
         """A page as a data and a control event, the same for all readers at the same offset."""
@@ -283,8 +283,8 @@ class SseRead:
         return event.up_to_date
 
     def _encode(self, page: Page, over: bool) -> bytes:
-        offset = render(page.next_offset, self._voice.form)
-        event_id = sse.event_id(offset, self._voice.log_id, page.incarnation)
+        offset = render(page.next_offset, self._dialect.form)
+        event_id = sse.event_id(offset, self._dialect.log_id, page.incarnation)
         records = None
         if page.record_first is not None and page.record_next is not None:
             records = page.record_first, page.record_next

@@ -161,7 +161,7 @@ def _whole(name: str, parameters: dict[str, str], most: int) -> int | Refusal | 
 
 def read(request: Request, address: Address, exchange: Exchange) -> None:
     """Read a stream: what is there, and what follows if the read is live."""
-    parsed = parse_read(request, address.name, exchange.voice.log_id, exchange.voice.form)
+    parsed = parse_read(request, address.name, exchange.dialect.log_id, exchange.dialect.form)
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:
@@ -207,7 +207,7 @@ def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:
         sse = SseRead(exchange, request.read, request.cursor, page)
         exchange.connection.take_over(exchange, sse)
     elif page.next_offset > page.start or page.closed or exchange.context.draining:
-        exchange.answer(poll_answer(page, exchange.voice, exchange.node.now(), request.cursor))
+        exchange.answer(poll_answer(page, exchange.dialect, exchange.node.now(), request.cursor))
     else:
         poll = LongPoll(exchange, request.read, request.cursor, request.timeout_seconds)
         exchange.connection.go_live(exchange, poll)
@@ -216,13 +216,13 @@ def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:
 
 def _catch_up(request: ReadRequest, page: Page, exchange: Exchange) -> None:
     if request.read.from_now:
-        exchange.answer(statuses.from_now(page, exchange.voice))
+        exchange.answer(statuses.from_now(page, exchange.dialect))
         return
     if request.if_none_match is not None:
         etag = etags.render(
-            exchange.voice.log_id, page.incarnation, page.start, page.next_offset, page.closed and page.up_to_date
+            exchange.dialect.log_id, page.incarnation, page.start, page.next_offset, page.closed and page.up_to_date
         )
         if etags.matches(request.if_none_match, etag):
-            exchange.answer(statuses.not_modified(page, exchange.voice))
+            exchange.answer(statuses.not_modified(page, exchange.dialect))
             return
     exchange.answer_page(page)

@@ -155,22 +155,22 @@ def _describe(query: Head, exchange: Exchange, then: Callable[[Described], None]
 
 
 def _read(address: Address, exchange: Exchange, stream: Described) -> None:
-    snapshot, voice = stream.snapshot, exchange.voice
+    snapshot, dialect = stream.snapshot, exchange.dialect
     if snapshot is None or not _names(address, snapshot):
         exchange.reply(_no_snapshot(address, stream))
         return
     lines = statuses.snapshot_lines(
-        stream.incarnation, snapshot.offset, stream.next_offset, stream.closed, snapshot.digest, voice
+        stream.incarnation, snapshot.offset, stream.next_offset, stream.closed, snapshot.digest, dialect
     )
     if address.argument is None:
-        location = exchange.url(f"/{render(snapshot.offset, voice.form)}")
+        location = exchange.url(f"/{render(snapshot.offset, dialect.form)}")
         if exchange.ticket is not None:
             # Only for the same server, and so not as a whole URL.
             location = f"{location.removeprefix(exchange.origin())}?access_token={quote(exchange.ticket, safe='')}"
         exchange.answer(Answer(307, f"{lines}{headers.LOCATION.line}{location}\r\n{NO_STORE_LINE}"))
         return
     lines += f"{headers.CONTENT_TYPE.line}{snapshot.content_type}\r\n{NO_STORE_LINE}"
-    lines += statuses.shared_lines(voice)
+    lines += statuses.shared_lines(dialect)
     if exchange.request.method == b"HEAD":
         lines += f"{headers.CONTENT_LENGTH.line}{snapshot.size}\r\n"
         exchange.answer(Answer(200, lines, is_shared=True))

@@ -20,7 +20,7 @@ from headwater.http.exchange.exchange import IN_TURN, READ, WRITE, Exchange
 from headwater.http.wire import addresses, statuses
 from headwater.http.wire.addresses import Address
 from headwater.http.wire.requests import Request
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.node.committer import Done, Submit
 from headwater.node.node import Node
 from headwater.node.quotas import Quotas, judge_target
@@ -91,7 +91,7 @@ def _submit_within(node: Node, quotas: Quotas, command: Command, done: Done) -> 
 
 def create(request: Request, address: Address, exchange: Exchange) -> None:
     """Create a stream, or fork one."""
-    parsed = parse_create(request, address, exchange.voice, exchange.context.flat_prefixes)
+    parsed = parse_create(request, address, exchange.dialect, exchange.context.flat_prefixes)
     if isinstance(parsed, ForkRequest) and not exchange.identity.may(Action.READ, parsed.ancestry.source):
         exchange.reply(exchange.refuse_right(Action.READ, parsed.ancestry.source))
     elif isinstance(parsed, ForkRequest):
@@ -123,10 +123,10 @@ def _create(exchange: Exchange, command: Create | Refusal) -> None:
 
 
 def parse_create(
-    request: Request, address: Address, voice: Voice, flat: tuple[bytes, ...]
+    request: Request, address: Address, dialect: Dialect, flat: tuple[bytes, ...]
 ) -> Create | Unsplit[Create] | ForkRequest | Refusal:
     """The command for a PUT of a stream."""
-    writer = parse_writer(request, voice.log_id)
+    writer = parse_writer(request, dialect.log_id)
     if isinstance(writer, Refusal):
         return writer
     lifetime = lifetimes.parse(request.header(headers.STREAM_TTL.key), request.header(headers.STREAM_EXPIRES_AT.key))
@@ -140,7 +140,7 @@ def parse_create(
     attributes = None if attributes_text is None else parse_attributes(attributes_text)
     if isinstance(attributes, Refusal):
         return attributes
-    ancestry = _parse_ancestry(request, flat, voice.form, content_type, None if lifetime is FOREVER else lifetime)
+    ancestry = _parse_ancestry(request, flat, dialect.form, content_type, None if lifetime is FOREVER else lifetime)
     if isinstance(ancestry, Refusal):
         return ancestry
     name, needs_bucket = address.name, not address.flat
@@ -308,9 +308,9 @@ def _describe(query: Head, exchange: Exchange) -> None:
     reply = exchange.node.describe(query)
     if_none_match = exchange.request.header(headers.IF_NONE_MATCH.key)
     if isinstance(reply, Described) and if_none_match is not None:
-        etag = etags.render(exchange.voice.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
+        etag = etags.render(exchange.dialect.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
         if etags.matches(if_none_match, etag):
-            exchange.answer(Answer(304, statuses.answer(reply, exchange.voice).headers))
+            exchange.answer(Answer(304, statuses.answer(reply, exchange.dialect).headers))
             return
     exchange.reply(reply)
 

@@ -209,7 +209,7 @@ class Connection(SecurableProtocol):
             exchange = open_exchange(self, head, close=True)
             if found is not None:
                 exchange.route = found.label
-                exchange.voice = self.context.voice_for(found.address)
+                exchange.dialect = self.context.dialect_for(found.address)
             self._refuse(exchange, refusal)
 
     def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:

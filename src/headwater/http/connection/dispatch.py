@@ -15,7 +15,7 @@ from headwater.http.guard.gates import EVERYBODY, Guard
 from headwater.http.table.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import ACCESS_TOKEN, Request
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.protocol import headers
 from headwater.protocol.refusals import Refusal
 
@@ -33,7 +33,7 @@ def open_exchange(connection: Carrier, request: Request, *, close: bool) -> Exch
         request,
         context.gate.changes,
         EVERYBODY,
-        context.voice,
+        context.dialect,
         close,
         monotonic(),
     )
@@ -55,7 +55,7 @@ def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> N
     if context.guard is None and _ORIGIN not in request.headers and not reserved:
         # Every client may do everything.
         if not address.flat:
-            exchange.voice = context.plain_voice
+            exchange.dialect = context.plain_dialect
     elif context.guard is None or reserved or not _recognise(context.guard, exchange, found):
         refusal = _admit(exchange, found)
         if refusal is None and reserved and not route.on_reserve:
@@ -66,7 +66,7 @@ def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> N
             exchange.give_up()
             exchange.reply(refusal)
             return
-        exchange.voice = context.voice_for(address)
+        exchange.dialect = context.dialect_for(address)
         if context.guard is not None:
             _remember(context.guard, exchange, found)
     # Only now: before, not even the type of the stream may show in an answer.
@@ -89,7 +89,7 @@ class Waiting(Protocol):
     identity: Identity
     judged_by: int
     account: Account | None
-    voice: Voice
+    dialect: Dialect
 
 
 def replace_with_exchange(waiting: Waiting) -> Exchange:
@@ -102,7 +102,7 @@ def replace_with_exchange(waiting: Waiting) -> Exchange:
     exchange.kind, exchange.began_at_seconds, exchange.route = WRITE, waiting.began_at_seconds, found.label
     exchange.action, exchange.judged_name, exchange.name = found.route.action, found.judged, found.address.name
     exchange.identity, exchange.judged_by, exchange.account = waiting.identity, waiting.judged_by, waiting.account
-    exchange.voice = waiting.voice
+    exchange.dialect = waiting.dialect
     exchanges: deque[object] = connection.exchanges  # type: ignore[assignment]
     for index, other in enumerate(exchanges):
         if other is waiting:
@@ -127,7 +127,7 @@ def _admit(exchange: Exchange, found: Found) -> Refusal | None:
 def _recognise(guard: Guard, exchange: Exchange, found: Found) -> bool:
     """Admit and charge a request like the last one that was admitted to its route; all others are to be judged.
 
-    So the gate, the account and the voice cost a few lookups together for nearly every request.
+    So the gate, the account and the dialect cost a few lookups together for nearly every request.
     """
     request = exchange.request
     known = guard.known.get(request.headers.get(_AUTHORIZATION, b""))
@@ -135,11 +135,11 @@ def _recognise(guard: Guard, exchange: Exchange, found: Found) -> bool:
         return False
     identity, account = known.identity, known.account
     # An identity is made by one version of the rules, so the route has admitted it by the same.
-    if found.admitted is not identity or found.admitted_voice is None or ACCESS_TOKEN in request.query:
+    if found.admitted is not identity or found.admitted_dialect is None or ACCESS_TOKEN in request.query:
         return False
     if account is None or account.forgotten or not charge_in_credit(account, request, found.route.action):
         return False
-    exchange.identity, exchange.account, exchange.voice = identity, account, found.admitted_voice
+    exchange.identity, exchange.account, exchange.dialect = identity, account, found.admitted_dialect
     return True
 
 
@@ -148,7 +148,7 @@ def _remember(guard: Guard, exchange: Exchange, found: Found) -> None:
     known = guard.known.get(exchange.request.headers.get(_AUTHORIZATION, b""))
     if known is not None and known.identity is exchange.identity and found.judged is not None:
         known.account = exchange.account
-        found.admitted, found.admitted_voice = known.identity, exchange.voice
+        found.admitted, found.admitted_dialect = known.identity, exchange.dialect
 
 
 def _charge(guard: Guard, exchange: Exchange, action: Action) -> Refusal | None:

@@ -7,7 +7,7 @@ import msgspec
 
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import TEXT_LINES, Renderer
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
 
@@ -23,7 +23,7 @@ class UnreadyConnection(asyncio.Protocol):
     def __init__(self, reason: str, renderer: Renderer, patience_seconds: float, *, by_origin: bool) -> None:
         self._renderer, self._patience_seconds = renderer, patience_seconds
         self._refusal = Refusal(Code.DRAINING, reason)
-        self._voice = Voice(Form.FLAT, "", by_origin=by_origin)
+        self._dialect = Dialect(Form.FLAT, "", by_origin=by_origin)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -35,7 +35,7 @@ class UnreadyConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         alive = data.split(b" ", 2)[1:2] == [b"/healthz"]
-        answer = _ALIVE if alive else statuses.answer(self._refusal, self._voice)
-        answer = msgspec.structs.replace(answer, headers=answer.headers + statuses.shared_lines(self._voice))
+        answer = _ALIVE if alive else statuses.answer(self._refusal, self._dialect)
+        answer = msgspec.structs.replace(answer, headers=answer.headers + statuses.shared_lines(self._dialect))
         self._transport.writelines(self._renderer.response(answer, close=True, head_only=data.startswith(b"HEAD ")))
         self._transport.close()

@@ -36,7 +36,7 @@ from headwater.http.guard.accounts import refuse
 from headwater.http.guard.gates import Caller
 from headwater.http.wire import statuses
 from headwater.http.wire.requests import NOTHING, Request, cut_access_token
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.node.cluster.shared_shard import STALE
 from headwater.node.node import Node
 from headwater.protocol import headers
@@ -147,7 +147,7 @@ class Exchange(msgspec.Struct, eq=False):
     """How often the rules had changed when it was judged."""
     identity: Identity
     """The client that sent it."""
-    voice: Voice
+    dialect: Dialect
     close: bool
     began_at_seconds: float
     action: Action = Action.NONE
@@ -295,9 +295,9 @@ class Exchange(msgspec.Struct, eq=False):
     def reply(self, reply: Reply) -> None:
         """Answer with the outcome of a command or a query."""
         if type(reply) is Appended and _OWN_LINES.isdisjoint(self.request.headers):
-            self._finish(*self.context.renderer.appended(reply, self.voice, close=self.close))
+            self._finish(*self.context.renderer.appended(reply, self.dialect, close=self.close))
             return
-        answer = statuses.answer(reply, self.voice)
+        answer = statuses.answer(reply, self.dialect)
         if type(reply) is Created:
             answer = Answer(answer.status, f"{answer.headers}{headers.LOCATION.line}{self.url()}\r\n")
         self.answer(answer)
@@ -321,21 +321,21 @@ class Exchange(msgspec.Struct, eq=False):
     def answer_page(self, page: Page) -> None:
         """Finish with a page, whose bytes all who read it at the same time share."""
         if not _OWN_LINES.isdisjoint(self.request.headers):
-            self.answer(statuses.answer(page, self.voice))
+            self.answer(statuses.answer(page, self.dialect))
             return
         account = self.account
         if account is not None:
             account.reads.level -= len(page.body)
             if account.reads.level < 0:
                 self.charge_read(0)
-        self._finish(200, self.context.renderer.page(page, self.voice, close=self.close))
+        self._finish(200, self.context.renderer.page(page, self.dialect, close=self.close))
 
     def answer(self, answer: Answer) -> None:
         """Finish; the response leaves when every response before it has."""
         request = self.request
         if request is NOTHING:
             # A page may have sent it, whose origin is not known.
-            answer = msgspec.structs.replace(answer, headers=answer.headers + statuses.shared_lines(self.voice))
+            answer = msgspec.structs.replace(answer, headers=answer.headers + statuses.shared_lines(self.dialect))
         elif not _OWN_LINES.isdisjoint(request.headers):
             lines = self.with_own_lines(answer.headers, is_shared=answer.is_shared)
             answer = msgspec.structs.replace(answer, headers=lines)
@@ -399,7 +399,7 @@ class Exchange(msgspec.Struct, eq=False):
             # Names in its body, its query or its headers were judged by the rights that it had.
             return _RULES_CHANGED
         self.identity, self.judged_by = renewed, gate.changes
-        self.voice = self.context.renew_voice(self.voice, self.name)
+        self.dialect = self.context.renew_dialect(self.dialect, self.name)
         return None
 
     def may_still_read(self, names: Sequence[str] = (), *, ticks: bool = False) -> bool:

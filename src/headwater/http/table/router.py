@@ -11,7 +11,7 @@ from headwater.http.table.routes import Endpoint, Handler, Route
 from headwater.http.wire import addresses
 from headwater.http.wire.addresses import ICEBERG, LISTING, OWN, Address
 from headwater.http.wire.requests import CACHED_BYTES_MAX
-from headwater.http.wire.statuses import Voice
+from headwater.http.wire.statuses import Dialect
 from headwater.protocol.refusals import Code, Refusal
 
 FOUND_MAX = 4_096
@@ -35,7 +35,7 @@ class Found(msgspec.Struct, eq=False):
     judged: str | None
     """The canonical name by which a request is judged; None if its handler judges the names."""
     admitted: Identity | None = None
-    admitted_voice: Voice | None = None
+    admitted_dialect: Dialect | None = None
     """Who was admitted here the last time, and how they are answered."""
 
 

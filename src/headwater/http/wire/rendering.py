@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from headwater import __version__
 from headwater.http.wire import statuses
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer, Dialect
 from headwater.protocol import headers
 from headwater.streams.replies import Appended, Page
 
@@ -62,9 +62,9 @@ class Renderer:
         """The first lines of a response by status and by what browsers may do with its body."""
         self.templates_until = 0.0
         """When the heads and templates are rendered anew, because of their date."""
-        self._pages: dict[tuple[str, Voice, bool, bool, bytes], bytes] = {}
+        self._pages: dict[tuple[str, Dialect, bool, bool, bytes], bytes] = {}
         """Responses with a page and places for numbers, by content type and by whether they have data and records."""
-        self._appends: dict[tuple[Voice, bool, bool, bytes], bytes] = {}
+        self._appends: dict[tuple[Dialect, bool, bool, bytes], bytes] = {}
         """The same for appends, by whether they have records and a producer."""
 
     def _head(self, status: int, policy_lines: str) -> bytes:
@@ -89,51 +89,51 @@ class Renderer:
             policy_lines = ""
         return _response(self._head(answer.status, policy_lines), answer, close, head_only)
 
-    def appended(self, reply: Appended, voice: Voice, *, close: bool) -> tuple[int, list[bytes]]:
+    def appended(self, reply: Appended, dialect: Dialect, *, close: bool) -> tuple[int, list[bytes]]:
         """The status of an append and its response, as `response` renders it; the usual ones are made in one step."""
         if close or reply.closed:
-            answer = statuses.appended(reply, voice)
+            answer = statuses.appended(reply, dialect)
             return answer.status, self.response(answer, close=close)
         producer = reply.producer_epoch is not None
-        template = self.append_template(voice, records=reply.record is not None, producer=producer)
+        template = self.append_template(dialect, records=reply.record is not None, producer=producer)
         return 200 if producer else 204, [template % statuses.append_numbers(reply)]
 
-    def append_template(self, voice: Voice, *, records: bool, producer: bool, own_lines: bytes = b"") -> bytes:
+    def append_template(self, dialect: Dialect, *, records: bool, producer: bool, own_lines: bytes = b"") -> bytes:
         """The response to an append to a stream that stays open, with places for its numbers.
 
         `own_lines` are for the client alone: whether its origin may read.
         """
         head = self._head(200 if producer else 204, "")
-        key = voice, records, producer, own_lines
+        key = dialect, records, producer, own_lines
         template = self._appends.get(key)
         if template is None:
-            lines = statuses.append_template(voice, records=records, producer=producer)
+            lines = statuses.append_template(dialect, records=records, producer=producer)
             framing = f"{CONTENT_LENGTH}0\r\n" if producer else ""
             template = _template(head, lines, own_lines, f"{framing}\r\n")
             _keep(self._appends, key, template)
         return template
 
-    def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
+    def page(self, page: Page, dialect: Dialect, *, close: bool) -> list[bytes]:
         """A page as a response, as `response` renders it; the usual ones are made in one step."""
         body, start, next_offset, incarnation = page.body, page.start, page.next_offset, page.incarnation
         size = len(body)
         if close or page.closed or not page.up_to_date or page.record is not None or size >= COPY_BYTES_MAX:
-            return _response(self._head(200, self._body_lines), statuses.answer(page, voice), close, False)
+            return _response(self._head(200, self._body_lines), statuses.answer(page, dialect), close, False)
         first, following = page.record_first, page.record_next
-        template = self.page_template(page, voice)
+        template = self.page_template(page, dialect)
         if following is None:
             return [template % (next_offset, incarnation, incarnation, start, next_offset, size, body)]
         return [template % (next_offset, incarnation, incarnation, start, next_offset, first, following, size, body)]
 
-    def page_template(self, page: Page, voice: Voice, own_lines: bytes = b"") -> bytes:
+    def page_template(self, page: Page, dialect: Dialect, own_lines: bytes = b"") -> bytes:
         """The response with a page that ends at the tail of an open stream, with places for what differs."""
         head = self._head(200, self._body_lines)
-        if not voice.by_origin:
+        if not dialect.by_origin:
             own_lines = b""  # A page says to all origins that they may read it.
-        key = page.content_type, voice, page.next_offset > page.start, page.record_next is not None, own_lines
+        key = page.content_type, dialect, page.next_offset > page.start, page.record_next is not None, own_lines
         template = self._pages.get(key)
         if template is None:
-            lines = statuses.page_template(page, voice)
+            lines = statuses.page_template(page, dialect)
             template = _template(head, lines, own_lines, f"{CONTENT_LENGTH}%d\r\n\r\n%b")
             _keep(self._pages, key, template)
         return template

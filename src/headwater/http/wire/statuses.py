@@ -1,6 +1,6 @@
 """THE table from reply to HTTP: a status, header lines, and the body of a refusal.
 
-`answer(reply, voice)` looks up the reply's type in `ANSWERS`, and a refusal's code in `codes.REFUSALS`. Headers that
+`answer(reply, dialect)` looks up the reply's type in `ANSWERS`, and a refusal's code in `codes.REFUSALS`. Headers that
 are not about the outcome itself (CORS, Date, framing) are added by `rendering`.
 """
 
@@ -33,8 +33,8 @@ from headwater.streams.replies import (
 )
 
 
-class Voice(NamedTuple):
-    """How a surface of this server prints things: the form of its offsets, and the log's id in incarnations."""
+class Dialect(NamedTuple):
+    """How responses about a stream are written: the form of offsets, the log's id in incarnations, and who may keep them."""
 
     form: Form
     log_id: str
@@ -90,44 +90,44 @@ _SNAPSHOT_DIGEST = headers.STREAM_SNAPSHOT_DIGEST.line
 _SNAPSHOT_OFFSET = headers.STREAM_SNAPSHOT_OFFSET.line
 
 
-def answer(reply: Reply, voice: Voice) -> Answer:
+def answer(reply: Reply, dialect: Dialect) -> Answer:
     """A reply as HTTP."""
-    return ANSWERS[type(reply)](reply, voice)
+    return ANSWERS[type(reply)](reply, dialect)
 
 
-def incarnation_line(incarnation: int, voice: Voice) -> str:
-    return f"{_INCARNATION}{incarnations.render(voice.log_id, incarnation)}\r\n"
+def incarnation_line(incarnation: int, dialect: Dialect) -> str:
+    return f"{_INCARNATION}{incarnations.render(dialect.log_id, incarnation)}\r\n"
 
 
-def stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice) -> str:
+def stream_lines(incarnation: int, next_offset: int, closed: bool, dialect: Dialect) -> str:
     """The header lines of nearly every response about a stream."""
     lines = (
-        f"{_NEXT_OFFSET}{render(next_offset, voice.form)}\r\n"
-        f"{_INCARNATION}{incarnations.render(voice.log_id, incarnation)}\r\n"
+        f"{_NEXT_OFFSET}{render(next_offset, dialect.form)}\r\n"
+        f"{_INCARNATION}{incarnations.render(dialect.log_id, incarnation)}\r\n"
     )
     return lines + _CLOSED if closed else lines
 
 
-def _vary(voice: Voice) -> str:
-    line = f"{_VARY}, {headers.ORIGIN.name}" if voice.by_origin else _VARY
-    return f"{line}, {headers.AUTHORIZATION.name}\r\n" if voice.guarded else f"{line}\r\n"
+def _vary(dialect: Dialect) -> str:
+    line = f"{_VARY}, {headers.ORIGIN.name}" if dialect.by_origin else _VARY
+    return f"{line}, {headers.AUTHORIZATION.name}\r\n" if dialect.guarded else f"{line}\r\n"
 
 
-def _created(reply: Created, voice: Voice) -> Answer:
-    lines = _configuration_lines(reply, voice) + _record_lines(reply.record, None, reply.record_next)
+def _created(reply: Created, dialect: Dialect) -> Answer:
+    lines = _configuration_lines(reply, dialect) + _record_lines(reply.record, None, reply.record_next)
     if reply.producer_epoch is not None:
         lines += producer_lines(reply.producer_epoch, reply.producer_seq)
     return Answer(201, lines)
 
 
-def _existed(reply: Existed, voice: Voice) -> Answer:
-    return Answer(200, _configuration_lines(reply, voice))
+def _existed(reply: Existed, dialect: Dialect) -> Answer:
+    return Answer(200, _configuration_lines(reply, dialect))
 
 
-def _configuration_lines(reply: Created | Existed | Described, voice: Voice) -> str:
+def _configuration_lines(reply: Created | Existed | Described, dialect: Dialect) -> str:
     lines = f"{_CONTENT_TYPE}{reply.content_type}\r\n"
     lines += f"{headers.STREAM_EXTENSIONS.line}{extensions(reply.content_type)}\r\n"
-    return lines + stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+    return lines + stream_lines(reply.incarnation, reply.next_offset, reply.closed, dialect)
 
 
 def extensions(content_type: str) -> str:
@@ -143,9 +143,9 @@ def _record_lines(record: int | None, record_first: int | None, record_next: int
     return lines if record_next is None else f"{lines}{_RECORD_NEXT}{record_next}\r\n"
 
 
-def appended(reply: Appended, voice: Voice) -> Answer:
+def appended(reply: Appended, dialect: Dialect) -> Answer:
     records, producer = reply.record is not None, reply.producer_epoch is not None
-    lines = append_template(voice, records=records, producer=producer) % append_numbers(reply)
+    lines = append_template(dialect, records=records, producer=producer) % append_numbers(reply)
     return Answer(200 if producer else 204, _CLOSED + lines if reply.closed else lines, is_empty=True)
 
 
@@ -156,22 +156,22 @@ def append_numbers(reply: Appended) -> tuple[int | None, ...]:
     return reply.next_offset, reply.incarnation, *records, *producer
 
 
-def append_template(voice: Voice, *, records: bool, producer: bool) -> str:
+def append_template(dialect: Dialect, *, records: bool, producer: bool) -> str:
     """The header lines of an append with places for its numbers, in the order in which `appended` has them."""
-    lines = f"{_NEXT_OFFSET}{voice.form.value}\r\n{_INCARNATION}{voice.log_id}-%d\r\n"
+    lines = f"{_NEXT_OFFSET}{dialect.form.value}\r\n{_INCARNATION}{dialect.log_id}-%d\r\n"
     lines += f"{_RECORD_START}%d\r\n{_RECORD_NEXT}%d\r\n" if records else ""
     return f"{lines}{_PRODUCER_EPOCH}%d\r\n{_PRODUCER_SEQ}%d\r\n" if producer else lines
 
 
-def _closed_only(reply: ClosedOnly, voice: Voice) -> Answer:
-    lines = stream_lines(reply.incarnation, reply.next_offset, True, voice)
+def _closed_only(reply: ClosedOnly, dialect: Dialect) -> Answer:
+    lines = stream_lines(reply.incarnation, reply.next_offset, True, dialect)
     if reply.producer_epoch is not None:
         lines += producer_lines(reply.producer_epoch, reply.producer_seq)
     return Answer(204, lines)
 
 
-def _duplicate(reply: Duplicate, voice: Voice) -> Answer:
-    lines = stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+def _duplicate(reply: Duplicate, dialect: Dialect) -> Answer:
+    lines = stream_lines(reply.incarnation, reply.next_offset, reply.closed, dialect)
     lines += _record_lines(reply.record, None, reply.record_next)
     return Answer(204, lines + producer_lines(reply.producer_epoch, reply.producer_seq))
 
@@ -180,53 +180,53 @@ def producer_lines(epoch: int, seq: int | None) -> str:
     return f"{_PRODUCER_EPOCH}{epoch}\r\n{_PRODUCER_SEQ}{seq}\r\n"
 
 
-def _deleted(reply: Deleted, voice: Voice) -> Answer:
-    return Answer(204, incarnation_line(reply.incarnation, voice))
+def _deleted(reply: Deleted, dialect: Dialect) -> Answer:
+    return Answer(204, incarnation_line(reply.incarnation, dialect))
 
 
-def _described(reply: Described, voice: Voice) -> Answer:
-    etag = etags.render(voice.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
-    lines = f"{_configuration_lines(reply, voice)}{_ETAG}{etag}\r\n{_NO_STORE}{_vary(voice)}"
+def _described(reply: Described, dialect: Dialect) -> Answer:
+    etag = etags.render(dialect.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
+    lines = f"{_configuration_lines(reply, dialect)}{_ETAG}{etag}\r\n{_NO_STORE}{_vary(dialect)}"
     if reply.lifetime.ttl_seconds is not None:
         lines += f"{headers.STREAM_TTL.line}{reply.lifetime.ttl_seconds}\r\n"
     if reply.lifetime.expires_at_text is not None:
         lines += f"{headers.STREAM_EXPIRES_AT.line}{reply.lifetime.expires_at_text}\r\n"
     if reply.snapshot is not None:
-        lines += f"{_SNAPSHOT_OFFSET}{render(reply.snapshot.offset, voice.form)}\r\n"
+        lines += f"{_SNAPSHOT_OFFSET}{render(reply.snapshot.offset, dialect.form)}\r\n"
         lines += f"{_SNAPSHOT_DIGEST}{reply.snapshot.digest}\r\n"
     return Answer(200, lines + _record_lines(None, reply.record_first, reply.record_next))
 
 
-def _acknowledged(reply: Acknowledged, voice: Voice) -> Answer:
-    return Answer(204, incarnation_line(reply.incarnation, voice))
+def _acknowledged(reply: Acknowledged, dialect: Dialect) -> Answer:
+    return Answer(204, incarnation_line(reply.incarnation, dialect))
 
 
-def _published(reply: Published, voice: Voice) -> Answer:
+def _published(reply: Published, dialect: Dialect) -> Answer:
     lines = snapshot_lines(
-        reply.incarnation, reply.snapshot_offset, reply.next_offset, reply.closed, reply.digest, voice
+        reply.incarnation, reply.snapshot_offset, reply.next_offset, reply.closed, reply.digest, dialect
     )
     return Answer(204, lines)
 
 
 def snapshot_lines(  # noqa: PLR0917
-    incarnation: int, offset: int, tail: int, closed: bool, digest: str, voice: Voice
+    incarnation: int, offset: int, tail: int, closed: bool, digest: str, dialect: Dialect
 ) -> str:
     """The header lines of a response about a snapshot: its offset, where to resume, and whether anything follows."""
     up_to_date = offset == tail
-    lines = f"{_SNAPSHOT_OFFSET}{render(offset, voice.form)}\r\n{_SNAPSHOT_DIGEST}{digest}\r\n"
-    lines += stream_lines(incarnation, offset, closed and up_to_date, voice)
+    lines = f"{_SNAPSHOT_OFFSET}{render(offset, dialect.form)}\r\n{_SNAPSHOT_DIGEST}{digest}\r\n"
+    lines += stream_lines(incarnation, offset, closed and up_to_date, dialect)
     return f"{lines}{_UP_TO_DATE}{'true' if up_to_date else 'false'}\r\n"
 
 
-def _page(reply: Page, voice: Voice) -> Answer:
-    return Answer(200, page_lines(reply, voice), reply.body, is_shared=True)
+def _page(reply: Page, dialect: Dialect) -> Answer:
+    return Answer(200, page_lines(reply, dialect), reply.body, is_shared=True)
 
 
-def page_lines(page: Page, voice: Voice) -> str:
+def page_lines(page: Page, dialect: Dialect) -> str:
     """The header lines of a page."""
     numbers = page.next_offset, page.incarnation, page.incarnation, page.start, page.next_offset
     records = () if page.record_next is None else (page.record_first, page.record_next)
-    return by_record_lines(page) + page_template(page, voice) % (*numbers, *records)
+    return by_record_lines(page) + page_template(page, dialect) % (*numbers, *records)
 
 
 def by_record_lines(page: Page) -> str:
@@ -234,38 +234,40 @@ def by_record_lines(page: Page) -> str:
     return "" if page.record is None else f"{_record_lines(page.record, None, None)}{JSON_EXTENSIONS_LINE}"
 
 
-def page_template(page: Page, voice: Voice) -> str:
+def page_template(page: Page, dialect: Dialect) -> str:
     """The header lines of a page with places for its numbers, in the order in which `page_lines` has them."""
-    ended, incarnation = page.up_to_date and page.closed, f"{voice.log_id}-%d"
+    ended, incarnation = page.up_to_date and page.closed, f"{dialect.log_id}-%d"
     lines = (
-        f"{_CONTENT_TYPE}{page.content_type.replace('%', '%%')}\r\n{_NEXT_OFFSET}{voice.form.value}\r\n"
+        f"{_CONTENT_TYPE}{page.content_type.replace('%', '%%')}\r\n{_NEXT_OFFSET}{dialect.form.value}\r\n"
         f"{_INCARNATION}{incarnation}\r\n{_CLOSED if ended else ''}{_IS_UP_TO_DATE if page.up_to_date else ''}"
         f'{_ETAG}"{incarnation}:%d:%d{":c" if ended else ""}"\r\n'
-        f"{_cache_lines(page.content_type, voice)[0 if page.next_offset > page.start else 1]}"
+        f"{_cache_lines(page.content_type, dialect)[0 if page.next_offset > page.start else 1]}"
     )
     return lines if page.record_next is None else f"{lines}{_RECORD_FIRST}%d\r\n{_RECORD_NEXT}%d\r\n"
 
 
-def shared_lines(voice: Voice) -> str:
+def shared_lines(dialect: Dialect) -> str:
     """What a response says to all origins, because a page of any may get it: from a cache, or for a request without a
     known `Origin`."""
-    return "" if voice.by_origin else ALLOW_ALL_LINES
+    return "" if dialect.by_origin else ALLOW_ALL_LINES
 
 
 @lru_cache(maxsize=1024)
-def _cache_lines(content_type: str, voice: Voice) -> tuple[str, str]:
+def _cache_lines(content_type: str, dialect: Dialect) -> tuple[str, str]:
     """What tells caches and browsers how to keep a page: one with data, and an empty one."""
     page, tail = _CACHE_PAGE, _CACHE_TAIL
-    if voice.guarded:
+    if dialect.guarded:
         page = tail = _CACHE_GUARDED
-    elif voice.private:
+    elif dialect.private:
         page = page.replace("public", "private")
-    saved = voice.attachments and media_type(content_type) == DEFAULT
-    more = _vary(voice) + (f"{headers.CONTENT_DISPOSITION.line}attachment\r\n" if saved else "") + shared_lines(voice)
+    saved = dialect.attachments and media_type(content_type) == DEFAULT
+    more = (
+        _vary(dialect) + (f"{headers.CONTENT_DISPOSITION.line}attachment\r\n" if saved else "") + shared_lines(dialect)
+    )
     return page + more, tail + more
 
 
-def _refusal(reply: Refusal, voice: Voice) -> Answer:
+def _refusal(reply: Refusal, dialect: Dialect) -> Answer:
     status, title = REFUSALS[reply.code]
     lines = f"{_CONTENT_TYPE}application/problem+json\r\n{_NO_STORE}"
     problem: dict[str, Any] = {
@@ -276,13 +278,13 @@ def _refusal(reply: Refusal, voice: Voice) -> Answer:
         "code": reply.code.value,
     }
     if reply.incarnation is not None:
-        lines += incarnation_line(reply.incarnation, voice)
+        lines += incarnation_line(reply.incarnation, dialect)
     if reply.next_offset is not None:
-        lines += f"{_NEXT_OFFSET}{render(reply.next_offset, voice.form)}\r\n"
+        lines += f"{_NEXT_OFFSET}{render(reply.next_offset, dialect.form)}\r\n"
     if reply.closed:
         lines += _CLOSED
     if reply.earliest_offset is not None:
-        lines += f"{headers.STREAM_EARLIEST_OFFSET.line}{render(reply.earliest_offset, voice.form)}\r\n"
+        lines += f"{headers.STREAM_EARLIEST_OFFSET.line}{render(reply.earliest_offset, dialect.form)}\r\n"
     lines += _record_lines(None, reply.record_first, reply.record_next)
     if reply.producer_epoch is not None:
         lines += f"{_PRODUCER_EPOCH}{reply.producer_epoch}\r\n"
@@ -310,7 +312,7 @@ def _rate_limit_lines(limit: RateLimit) -> str:
     return f'{lines}{headers.RATE_LIMIT.line}"{limit.name}";r=0;t={limit.retry_after_seconds}\r\n'
 
 
-ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
+ANSWERS: dict[type, Callable[[Any, Dialect], Answer]] = {
     Created: _created,
     Existed: _existed,
     Appended: appended,
@@ -327,7 +329,7 @@ ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
 }
 
 
-def from_now(page: Page, voice: Voice) -> Answer:
+def from_now(page: Page, dialect: Dialect) -> Answer:
     """The answer to a catch-up read that began at the tail: never cached, and without an ETag."""
     lines = f"{_CONTENT_TYPE}{page.content_type}\r\n{_NO_STORE}"
     if page.up_to_date:
@@ -335,22 +337,22 @@ def from_now(page: Page, voice: Voice) -> Answer:
     if page.record_next is not None:
         lines += by_record_lines(page) + _record_lines(None, page.record_first, page.record_next)
     ended = page.up_to_date and page.closed
-    return Answer(200, lines + stream_lines(page.incarnation, page.next_offset, ended, voice), page.body)
+    return Answer(200, lines + stream_lines(page.incarnation, page.next_offset, ended, dialect), page.body)
 
 
-def not_modified(page: Page, voice: Voice) -> Answer:
+def not_modified(page: Page, dialect: Dialect) -> Answer:
     """The answer to a read whose ETag the client already has: the same headers, and no body."""
-    return Answer(304, page_lines(page, voice), is_shared=True)
+    return Answer(304, page_lines(page, dialect), is_shared=True)
 
 
-def polled(page: Page, voice: Voice, cursor: int) -> Answer:
+def polled(page: Page, dialect: Dialect, cursor: int) -> Answer:
     """The answer to a long-poll that found data: a page with a cursor."""
-    return Answer(200, f"{page_lines(page, voice)}{_CURSOR}{cursor}\r\n", page.body, is_shared=True)
+    return Answer(200, f"{page_lines(page, dialect)}{_CURSOR}{cursor}\r\n", page.body, is_shared=True)
 
 
-def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:
+def poll_ended(page: Page, dialect: Dialect, cursor: int) -> Answer:
     """The answer to a long-poll that found nothing: the reader is still at the tail, or at the end."""
-    lines = stream_lines(page.incarnation, page.next_offset, page.closed, voice)
+    lines = stream_lines(page.incarnation, page.next_offset, page.closed, dialect)
     lines += f"{_IS_UP_TO_DATE}{_NO_STORE}{by_record_lines(page)}"
     lines += _record_lines(None, page.record_first, page.record_next)
     return Answer(204, lines if page.closed else f"{lines}{_CURSOR}{cursor}\r\n")

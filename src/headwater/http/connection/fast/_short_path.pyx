@@ -191,7 +191,7 @@ cdef class Waiting:
     """An append that waits for the log, in the place of an `Exchange` among those of its connection."""
 
     cdef ShortPath path
-    cdef readonly object connection, found, voice, identity, account
+    cdef readonly object connection, found, dialect, identity, account
     cdef readonly bytes head, body
     cdef bytes own_lines
     cdef bint renews
@@ -248,8 +248,8 @@ cdef class ShortPath:
     """What is appended to; None if only the shard may say that it is there."""
     cdef int _judged_by
     cdef dict _templates
-    """By voice; those of the last one are at hand, because to find a voice takes longer than to find a template."""
-    cdef object _last_voice
+    """By dialect; those of the last one are at hand, because to find a dialect takes longer than to find a template."""
+    cdef object _last_dialect
     cdef dict _last_templates
     cdef double _templates_until, _idle_seconds
     cdef Py_ssize_t _page_bytes_max
@@ -265,7 +265,7 @@ cdef class ShortPath:
         self._renderer, self._metrics = context.renderer, context.node.metrics
         self._idle_seconds = context.settings.idle_seconds
         self._page_bytes_max = min(context.settings.page_bytes, _PAGE_BYTES_MAX)
-        self._templates, self._last_voice, self._last_templates = {}, None, {}
+        self._templates, self._last_dialect, self._last_templates = {}, None, {}
         self._templates_until = 0.0
 
     def take(self, connection, bytes data):
@@ -299,13 +299,13 @@ cdef class ShortPath:
         if type(found) is not _Found or found.run is not (_read_handler if is_read else _append_handler):
             return False
         if self._guard is not None:
-            voice = self._recognise(found, is_read)
+            dialect = self._recognise(found, is_read)
         else:
-            voice = self._context.voice if found.address.flat else self._context.plain_voice
-        if voice is None:
+            dialect = self._context.dialect if found.address.flat else self._context.plain_dialect
+        if dialect is None:
             return False
         try:
-            answer = self._page(found, voice) if is_read else self._command(found, data)
+            answer = self._page(found, dialect) if is_read else self._command(found, data)
         except Exception:
             _log.exception("the short path failed, so a request takes the long one")
             return False
@@ -315,7 +315,7 @@ cdef class ShortPath:
         if is_read:
             self._send(connection, answer)
         else:
-            self._submit(connection, found, voice, data, answer)
+            self._submit(connection, found, dialect, data, answer)
         return True
 
     cdef object _recognise(self, found, bint is_read):
@@ -332,7 +332,7 @@ cdef class ShortPath:
         if not is_read and (account.appends.level < scanner.body_bytes or guard.policy.buckets):
             return None
         self._identity, self._account, self._judged_by = identity, account, known.by
-        return found.admitted_voice
+        return found.admitted_dialect
 
     # -- Appends --------------------------------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ cdef class ShortPath:
                 asked_at = alive_at
         return _Append(name, body, ends, content_type, False, None, producer, None, None, None, asked_at)
 
-    cdef int _submit(self, connection, found, voice, bytes data, command) except -1:
+    cdef int _submit(self, connection, found, dialect, bytes data, command) except -1:
         """Have an append decided, which the connection waits for."""
         cdef Waiting waiting = Waiting.__new__(Waiting)
         cdef bytes body = command.payload
@@ -376,7 +376,7 @@ cdef class ShortPath:
             account.requests.level = account.requests.level - 1
         waiting.path, waiting.connection, waiting.found = self, connection, found
         waiting.head, waiting.body = data[: self._scanner.body_at], body
-        waiting.voice, waiting.identity, waiting.account = voice, self._identity, account
+        waiting.dialect, waiting.identity, waiting.account = dialect, self._identity, account
         waiting.own_lines = self._own_lines
         waiting.began_at_seconds, waiting.judged_by = monotonic(), self._judged_by
         connection.deadline = _NEVER
@@ -432,7 +432,7 @@ cdef class ShortPath:
         if epoch is not None:
             numbers[count], numbers[count + 1] = epoch, reply.producer_seq
         cdef Template template = self._append_template(
-            now, waiting.voice, waiting.own_lines, record is not None, epoch is not None
+            now, waiting.dialect, waiting.own_lines, record is not None, epoch is not None
         )
         response = template.fill(numbers, None, False, 0)
         self._count(found.label, 204 if epoch is None else 200, now - waiting.began_at_seconds)
@@ -445,17 +445,17 @@ cdef class ShortPath:
             connection.finished()
         return 0
 
-    cdef Template _append_template(self, double now, voice, bytes own_lines, bint records, bint producer):
+    cdef Template _append_template(self, double now, dialect, bytes own_lines, bint records, bint producer):
         key = (own_lines, records, producer)
-        template = self._templates_for(voice, now).get(key)
+        template = self._templates_for(dialect, now).get(key)
         if template is None:
-            text = self._renderer.append_template(voice, records=records, producer=producer, own_lines=own_lines)
-            template = self._keep(voice, key, text)
+            text = self._renderer.append_template(dialect, records=records, producer=producer, own_lines=own_lines)
+            template = self._keep(dialect, key, text)
         return template
 
     # -- Reads ----------------------------------------------------------------------------------------------------
 
-    cdef object _page(self, found, voice):
+    cdef object _page(self, found, dialect):
         """The response to a usual read, in one part or in a list of parts; None for all others."""
         cdef Scanner scanner = self._scanner
         cdef long long numbers[8]
@@ -476,7 +476,7 @@ cdef class ShortPath:
         tail = stream.tail
         payloads = self._last_few(stream, offset, tail) if self._is_alone and not stream.closed else None
         if payloads is None:
-            return self._earlier_page(found, voice, offset, began_at)
+            return self._earlier_page(found, dialect, offset, began_at)
         content_type = stream.content_type
         is_json = _is_json(content_type)
         body_bytes = _size_of_page(payloads, is_json)
@@ -489,7 +489,7 @@ cdef class ShortPath:
             numbers[5], numbers[6], numbers[7] = stream.record_start, stream.record_next, body_bytes
         else:
             numbers[5] = body_bytes
-        cdef Template template = self._page_template(began_at, voice, content_type, tail > offset, is_json)
+        cdef Template template = self._page_template(began_at, dialect, content_type, tail > offset, is_json)
         response = template.fill(numbers, payloads, is_json, body_bytes)
         if account is not None:
             account.reads.level = account.reads.level - body_bytes
@@ -497,13 +497,13 @@ cdef class ShortPath:
         self._count(found.label, 200, monotonic() - began_at)
         return response
 
-    cdef list _earlier_page(self, found, voice, long long offset, double began_at):
+    cdef list _earlier_page(self, found, dialect, long long offset, double began_at):
         """The response with a page that ends before the tail, as far as that is known here; None for all others.
 
         Nothing can change such a page, so on a shared log it needs no barrier.
         """
         context, account = self._context, self._account
-        if context.long_pages.full or (self._own_lines and voice.by_origin):
+        if context.long_pages.full or (self._own_lines and dialect.by_origin):
             return None
         read = _Read(found.address.name, offset)
         if self._shard.queries.reaches_tail(read):
@@ -518,7 +518,7 @@ cdef class ShortPath:
             account.reads.level = account.reads.level - body_bytes
             account.requests.level = account.requests.level - 1
         _count_page(body_bytes, context)
-        response = self._renderer.page(page, voice, close=False)
+        response = self._renderer.page(page, dialect, close=False)
         self._count(found.label, 200, monotonic() - began_at)
         return response
 
@@ -544,34 +544,34 @@ cdef class ShortPath:
                 return None
         return None
 
-    cdef Template _page_template(self, double now, voice, content_type, bint has_data, bint is_json):
+    cdef Template _page_template(self, double now, dialect, content_type, bint has_data, bint is_json):
         key = (self._own_lines, content_type, has_data)
-        template = self._templates_for(voice, now).get(key)
+        template = self._templates_for(dialect, now).get(key)
         if template is None:
             record = 0 if is_json else None
             page = _Page(0, content_type, 0, has_data, True, False, b"", record, record)
-            template = self._keep(voice, key, self._renderer.page_template(page, voice, self._own_lines))
+            template = self._keep(dialect, key, self._renderer.page_template(page, dialect, self._own_lines))
         return template
 
     # -- Both -----------------------------------------------------------------------------------------------------
 
-    cdef dict _templates_for(self, voice, double now):
-        """The templates of a voice whose date is right."""
+    cdef dict _templates_for(self, dialect, double now):
+        """The templates of a dialect whose date is right."""
         if now >= self._templates_until:
             self._templates.clear()
-        elif voice is self._last_voice:
+        elif dialect is self._last_dialect:
             return self._last_templates
-        self._last_voice, self._last_templates = voice, self._templates.setdefault(voice, {})
+        self._last_dialect, self._last_templates = dialect, self._templates.setdefault(dialect, {})
         return self._last_templates
 
-    cdef Template _keep(self, voice, tuple key, bytes text):
+    cdef Template _keep(self, dialect, tuple key, bytes text):
         """Keep a template until its date is out of date."""
         cdef dict templates = self._last_templates
         if self._templates_until != self._renderer.templates_until:
             # The renderer has begun anew, and so do these: all of them have one date.
             self._templates.clear()
             templates.clear()
-            self._templates[voice] = templates
+            self._templates[dialect] = templates
             self._templates_until = self._renderer.templates_until
         if len(templates) >= TEMPLATES_MAX:
             templates.clear()
