@@ -34,7 +34,7 @@ from headwater.streams.replies import (
 
 
 class Dialect(NamedTuple):
-    """How responses about a stream are written: the form of offsets, the log's id in incarnations, and who may keep them."""
+    """How responses about a stream are written: the form of offsets, the id in incarnations, and who may keep them."""
 
     form: Form
     log_id: str
