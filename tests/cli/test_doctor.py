@@ -216,9 +216,9 @@ def test_an_access_file_is_checked_like_a_server_would(shell: Shell, tmp_path: P
     assert shell("token", "create", "short", "read chat/*", "--auth", str(path), "--expires", "3d").code == 0
     found = access_findings(shell, path)
     assert found["access file"]["detail"] == "2 tokens, 0 keys, 0 issuers, 0 names"
-    assert (found["strangers"]["verdict"], found["tokens"]["verdict"]) == ("ok", "warning")
+    assert (found["anonymous"]["verdict"], found["tokens"]["verdict"]) == ("ok", "warning")
     path.write_text(path.read_text() + '[anonymous]\ngrants = ["append public/*"]\n')
-    assert access_findings(shell, path)["strangers"]["detail"] == "they may append without a credential"
+    assert access_findings(shell, path)["anonymous"]["detail"] == "clients may append without a credential"
     path.write_text("version = 2\n")
     broken = access_findings(shell, path)["access file"]
     assert (broken["verdict"], broken["fix"]) == ("problem", "write version = 1 as its first line")
