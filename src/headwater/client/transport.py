@@ -37,7 +37,7 @@ def failed(request: Request, error: httpx2.HTTPError, route: Route) -> Transport
     """An error of httpx2 as ours; `sent` unless it is certain that the request was not."""
     if isinstance(error, httpx2.UnsupportedProtocol):
         raise ValueError(f"{route.url} cannot be reached: {error}") from error
-    reason = str(error) or type(error).__name__
+    reason = str(error).rstrip(".") or type(error).__name__
     sent = not isinstance(error, NOT_SENT)
     all_failed = f"; all {route.failed} URLs failed" if route.failed else ""
     message = f"{request.method} {route.url} got no answer: {reason}{all_failed}."
