@@ -19,7 +19,7 @@ from headwater.node.reads.tails import Tails
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal
 from headwater.streams.apply import apply
-from headwater.streams.batches import Batch, cost_bytes, encode
+from headwater.streams.batches import Batch, encode
 from headwater.streams.commands import Command
 from headwater.streams.commands.streams import Append, Create
 from headwater.streams.replies import Appended, Created, Duplicate, Reply
@@ -190,7 +190,7 @@ def test_a_large_batch_is_left_to_the_thread_whatever_it_was_taken_for(
 ) -> None:
     async def story(bench: Bench) -> None:
         large = [Append("a" * 200, b"x", seq="s" * 20_000) for _ in range(20)]
-        assert sum(map(cost_bytes, large)) < SHORT_BATCH_BYTES_MAX < len(encode(0, list(large)))
+        assert sum(one.cost_bytes() for one in large) < SHORT_BATCH_BYTES_MAX < len(encode(0, list(large)))
         assert [type(reply) for reply in await bench.commit(*large)] == [Refusal] * 20
 
     bench.run(story)

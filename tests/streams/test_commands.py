@@ -10,6 +10,7 @@ from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 from headwater.streams.commands.buckets import DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
 from headwater.streams.commands.cluster import AskFlush, AskTables, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
+from headwater.streams.commands.command import COMMAND_BYTES
 from headwater.streams.commands.consumers import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.commands.forks import Ancestry, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
 from headwater.streams.commands.lake import ForgetSegments, Publication, PublishSegment, SwapSegments
@@ -242,7 +243,7 @@ def test_the_cost_of_many_small_messages_is_what_they_take_in_the_log() -> None:
     messages = [b"1"] * 10_000
     command = Append("b/s", b"".join(messages), of(messages), "application/json")
     taken = len(batches.encode(0, [command]))
-    assert taken <= batches.cost_bytes(command) <= taken + batches.COMMAND_BYTES
+    assert taken <= command.cost_bytes() <= taken + COMMAND_BYTES
 
 
 def test_a_batch_counts_its_positions_by_commands() -> None:
@@ -256,7 +257,7 @@ def test_the_cost_of_a_command_is_that_of_its_payload_and_a_little(command: Comm
     named = 128 if isinstance(command, PublishSegment | SwapSegments) else 0
     if isinstance(command, Append):
         named += len(command.content_type)  # Of any length, until it is compared with the stream's.
-    assert batches.cost_bytes(command) == 128 + len(payload) + 20 * len(versions) + named
+    assert command.cost_bytes() == 128 + len(payload) + 20 * len(versions) + named
 
 
 LARGE = b"{" + b" " * 16_000 + b"}"
@@ -274,7 +275,7 @@ VERSIONS = tuple(Version(2**40 + number, 2**40, closed=True) for number in range
     ids=lambda command: type(command).__name__,
 )
 def test_a_command_with_large_attributes_or_conditions_costs_what_it_takes_in_the_log(command: Command) -> None:
-    assert len(batches.encode(0, [command])) <= batches.cost_bytes(command)
+    assert len(batches.encode(0, [command])) <= command.cost_bytes()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from headwater.streams.batches import (
     FREEING_BYTES_MAX,
     NEEDS_ROOM,
     Batch,
-    cost_bytes,
     frees_space,
 )
 from headwater.streams.commands import Command
@@ -166,7 +165,7 @@ class Committer:
 
     def submit(self, command: Command, done: Done) -> None:
         """Queue a command; `done` is called when it has been decided and applied."""
-        self.enqueue(command, done, cost_bytes(command))
+        self.enqueue(command, done, command.cost_bytes())
 
     def enqueue(self, command: Command, done: Done, size_bytes: int) -> None:
         """Queue a command whose size in the log (`cost_bytes`) the caller knows already."""
@@ -236,7 +235,7 @@ class Committer:
         for command, done in zip(sent.commands, sent.waiters, strict=True):
             overtaken = type(command) in CLIENT_COMMANDS and _name_of(command) in later
             if frees_space(command) and not overtaken:
-                again.append((command, done, cost_bytes(command)))
+                again.append((command, done, command.cost_bytes()))
             else:
                 refused.append(done)
         self._queue.extendleft(reversed(again))

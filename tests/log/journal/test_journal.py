@@ -243,7 +243,7 @@ def test_a_batch_whose_record_needs_another_file_is_left_to_the_thread_whatever_
     loop = Loop(monkeypatch, file_bytes=16 * JOURNAL_FILE_BYTES)
     forget = ForgetSegments(tuple(f"{number:040}" for number in range(1000)))
     large = len(batches.encode(0, [forget]))
-    assert batches.cost_bytes(forget) < large // 100, "what a command takes in the log is known only roughly"
+    assert forget.cost_bytes() < large // 100, "what a command takes in the log is known only roughly"
 
     async def story() -> None:
         await loop.commit(SYNCS_AVERAGED)

@@ -19,7 +19,7 @@ from headwater.node.cluster.membership import Membership, Profile
 from headwater.node.committer import Done, Submit
 from headwater.node.shard import Shard
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.batches import CLIENT_COMMANDS, cost_bytes
+from headwater.streams.batches import CLIENT_COMMANDS
 from headwater.streams.commands import Command
 from headwater.streams.commands.streams import Append, Delete
 from headwater.streams.queries import Boundary
@@ -154,7 +154,7 @@ class SharedShard(Shard):
         held = self._held.get(getattr(command, "name", ""))
         if held is not None:
             held.append(_Held(command, done))
-            self.committer.queued_bytes += cost_bytes(command)
+            self.committer.queued_bytes += command.cost_bytes()
         elif isinstance(command, Append | Delete) and self._early(command) is not None:
             self._hold(command, done)
         else:
@@ -170,11 +170,11 @@ class SharedShard(Shard):
         """Wait until nothing that another node acknowledged can change the answer."""
         name = command.name
         waiting = self._held[name] = deque([_Held(command, done)])
-        self.committer.queued_bytes += cost_bytes(command)
+        self.committer.queued_bytes += command.cost_bytes()
 
         def reached(fresh: bool) -> None:
             del self._held[name]
-            self.committer.queued_bytes -= sum(cost_bytes(one.command) for one in waiting)
+            self.committer.queued_bytes -= sum(one.command.cost_bytes() for one in waiting)
             if not fresh:
                 for one in waiting:
                     one.done(Refusal(Code.LOG_UNAVAILABLE, self.outage or STALE))
@@ -213,7 +213,7 @@ class SharedShard(Shard):
                 done(reply)
             finally:
                 del self._held[name]
-                self.committer.queued_bytes -= sum(cost_bytes(one.command) for one in waiting)
+                self.committer.queued_bytes -= sum(one.command.cost_bytes() for one in waiting)
                 for one in waiting:
                     self.submit(one.command, one.done)
 

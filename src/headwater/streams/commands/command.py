@@ -9,8 +9,18 @@ LEVEL = 4
 """The newest level of commands that this version can apply; a command's row names its own."""
 
 
+COMMAND_BYTES = 128
+"""Roughly what a command takes in the log in addition to its payload."""
+VERSION_BYTES = 20
+"""What a version in a condition takes at most."""
+
+
 class Command(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A change of a shard's state, encoded as an array that begins with the tag."""
+
+    def cost_bytes(self) -> int:
+        """Roughly what it takes in the log; used to bound a batch, and all commands that wait."""
+        return COMMAND_BYTES
 
 
 _Kind = TypeVar("_Kind", bound=type[Command])

@@ -7,7 +7,7 @@ import msgspec
 
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.producers import Producer
-from headwater.streams.commands.command import Command, Row
+from headwater.streams.commands.command import COMMAND_BYTES, Command, Row
 from headwater.streams.commands.snapshots import Snapshot
 
 
@@ -87,6 +87,9 @@ class CreateFork(Command, frozen=True, tag="create-fork.1"):
     attrs: bytes | None = None
     needs_bucket: bool = False
     absent: bool = False
+
+    def cost_bytes(self) -> int:
+        return COMMAND_BYTES + len(self.payload) + len(self.ends or b"") + len(self.attrs or b"")
 
 
 @Row(asked_by="chore", room="frees")

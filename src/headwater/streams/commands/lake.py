@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headwater.streams.commands.command import Command, Row
+from headwater.streams.commands.command import COMMAND_BYTES, Command, Row
 from headwater.streams.segments import Rows, Segment
 
 
@@ -24,6 +24,9 @@ class PublishSegment(Command, frozen=True, tag="publish-segment.1"):
     epoch: int | None = None
     """On a shared log, since when the node that publishes does the chores; refused if another has taken them over."""
 
+    def cost_bytes(self) -> int:
+        return COMMAND_BYTES * (1 + len(self.publication.rows))
+
 
 @Row(asked_by="chore", room="frees")
 class SwapSegments(Command, frozen=True, tag="swap-segments.1"):
@@ -34,6 +37,9 @@ class SwapSegments(Command, frozen=True, tag="swap-segments.1"):
     deadline: int
     dropped: int
     """The highest position of a row that is in the old segments and in none of the new ones."""
+
+    def cost_bytes(self) -> int:
+        return COMMAND_BYTES * (1 + sum(len(publication.rows) for publication in self.publications))
 
 
 @Row(asked_by="chore", room="frees")

@@ -3,7 +3,7 @@
 import msgspec
 
 from headwater.protocol.etags import Version
-from headwater.streams.commands.command import Command, Row
+from headwater.streams.commands.command import COMMAND_BYTES, VERSION_BYTES, Command, Row
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -36,6 +36,9 @@ class PublishSnapshot(Command, frozen=True, tag="publish-snapshot.1"):
     """The digest that the present snapshot must have; `NO_SNAPSHOT` if there must be none."""
     deadline: int | None = None
     """After this time it is refused: the blob may have been deleted. Blobs of earlier versions have none."""
+
+    def cost_bytes(self) -> int:
+        return COMMAND_BYTES + VERSION_BYTES * len(self.if_match or ())
 
 
 @Row(asked_by="client", room="frees")

@@ -3,7 +3,7 @@
 from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
-from headwater.streams.commands.command import Command, Row
+from headwater.streams.commands.command import COMMAND_BYTES, VERSION_BYTES, Command, Row
 
 
 @Row(asked_by="client", room="takes", settles=True)
@@ -25,6 +25,9 @@ class Create(Command, frozen=True, tag="create.1"):
     absent: bool = False
     """Whether a stream that exists is a failed condition, whatever its configuration."""
 
+    def cost_bytes(self) -> int:
+        return COMMAND_BYTES + len(self.payload) + len(self.ends or b"") + len(self.attrs or b"")
+
 
 @Row(asked_by="client", room="takes")
 class Append(Command, frozen=True, tag="append.1"):
@@ -44,6 +47,12 @@ class Append(Command, frozen=True, tag="append.1"):
     """When a stream with a sliding lifetime was written to, or, while an earlier renewal is on its way to the log, when
     that was asked for: the stream is alive if it was then, however long the log took."""
 
+    def cost_bytes(self) -> int:
+        cost = COMMAND_BYTES + len(self.payload) + len(self.content_type)
+        if self.ends is not None:
+            cost += len(self.ends)
+        return cost if self.if_match is None else cost + VERSION_BYTES * len(self.if_match)
+
 
 @Row(asked_by="client", room="frees")
 class FinishProducer(Command, frozen=True, tag="finish-producer.1"):
@@ -62,6 +71,9 @@ class SetAttrs(Command, frozen=True, tag="set-attrs.1"):
     asked_at: int | None = None
     """As in `Append`."""
 
+    def cost_bytes(self) -> int:
+        return COMMAND_BYTES + len(self.attrs)
+
 
 @Row(asked_by="client", room="frees", settles=True)
 class Delete(Command, frozen=True, tag="delete.1"):
@@ -70,6 +82,9 @@ class Delete(Command, frozen=True, tag="delete.1"):
     name: str
     incarnation: int | None = None
     if_match: tuple[Version, ...] | None = None
+
+    def cost_bytes(self) -> int:
+        return COMMAND_BYTES + VERSION_BYTES * len(self.if_match or ())
 
 
 @Row(asked_by="chore", room="frees")

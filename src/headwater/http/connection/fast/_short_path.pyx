@@ -38,7 +38,7 @@ from headwater.protocol.json_mode import SHALLOW_BYTES_MAX, VALUE, is_object, is
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX, SECOND_US
 from headwater.protocol.producers import PLAIN_DIGITS_MAX, Producer, text_of
-from headwater.streams.batches import COMMAND_BYTES
+from headwater.streams.commands.command import COMMAND_BYTES
 from headwater.streams.commands.streams import Append
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Page
