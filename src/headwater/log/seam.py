@@ -137,6 +137,19 @@ class Peer(Protocol):
     def heard_at(self) -> float: ...
 
 
+class MarkDamaged(Exception):
+    """Bytes are not a mark."""
+
+
+class Marked(Protocol):
+    """Where in the log a mark is."""
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def now(self) -> int: ...
+
+
 class Engine(Protocol):
     """What the software below a log says of it. That may be out of date, so it decides nothing."""
 
@@ -172,6 +185,12 @@ class MemberLog(CommandLog, Protocol):
 
     def fail_barriers(self) -> None:
         """Give up every barrier that has not been reached: those that were asked may not be all."""
+
+    def compare(self, checkpoint: str, sha256: str) -> None:
+        """Tell the other nodes the hash of the state at a checkpoint; one that has another is an outage."""
+
+    def read_mark(self, mark: bytes) -> Marked:
+        """What a mark of such a log says, also one that another node made; MarkDamaged if it cannot be read."""
 
     def metrics(self) -> list[Metric]:
         """What there is to watch of this log."""

@@ -14,7 +14,6 @@ from headwater.log.jetstream.judging import (
     SESSION_US,
     Judge,
     Mark,
-    MarkDamaged,
     Taken,
     UnknownMessage,
     decode_mark,
@@ -22,6 +21,7 @@ from headwater.log.jetstream.judging import (
     pieces_of,
     seed_of,
 )
+from headwater.log.seam import MarkDamaged
 
 LOG_ID, SHARD = "9f2c", 0
 SEED = seed_of(LOG_ID, SHARD)

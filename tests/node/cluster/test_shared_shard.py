@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from headwater.lake.iceberg.streams import read_streams
+from headwater.log.seam import MarkDamaged, Marked
 from headwater.node import committer
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.cluster import keeping, membership
@@ -296,6 +297,12 @@ class MemberProposer(Proposer):
 
     def metrics(self) -> list[Metric]:
         return []
+
+    def compare(self, checkpoint: str, sha256: str) -> None:
+        """Nobody is told."""
+
+    def read_mark(self, mark: bytes) -> Marked:
+        raise MarkDamaged("there are no images")
 
     async def describe(self) -> None:
         return None

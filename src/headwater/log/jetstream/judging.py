@@ -25,6 +25,7 @@ import msgspec
 from crc32c import crc32c
 
 from headwater.log import frames
+from headwater.log.seam import MarkDamaged
 
 MAGIC = b"HW"
 VERSION = 1
@@ -49,10 +50,6 @@ CHECKPOINT_MESSAGES = 1_024
 
 class UnknownMessage(Exception):
     """A message has a format that this server does not know; the message is one sentence for a person."""
-
-
-class MarkDamaged(Exception):
-    """Bytes are not a mark."""
 
 
 class Session(msgspec.Struct, array_like=True):

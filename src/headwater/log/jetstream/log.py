@@ -21,7 +21,7 @@ from headwater.log.jetstream.fetching import Fetcher
 from headwater.log.jetstream.following import Follower
 from headwater.log.jetstream.health import Health, end_process
 from headwater.log.jetstream.identity import Established
-from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES, Judge, Record, Taken, decode_mark
+from headwater.log.jetstream.judging import CHECKPOINT_MESSAGES, Judge, Mark, Record, Taken, decode_mark
 from headwater.log.jetstream.liveness import Liveness
 from headwater.log.jetstream.publishing import Publisher
 from headwater.log.jetstream.pulses import PULSE_SECONDS, Peer
@@ -112,6 +112,9 @@ class JetStreamLog:
     def compare(self, checkpoint: str, sha256: str) -> None:
         """Tell the other nodes the hash of the state at a checkpoint; one that has another is an outage."""
         self.liveness.peers.digest = checkpoint, sha256
+
+    def read_mark(self, mark: bytes) -> Mark:
+        return decode_mark(mark)
 
     def clock_offset_us(self) -> int:
         """How far this node's clock is from what others go by: negative if behind, positive if ahead.

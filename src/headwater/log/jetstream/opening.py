@@ -10,9 +10,10 @@ from headwater.log.images.files import Images
 from headwater.log.images.restoring import newest_good_image
 from headwater.log.jetstream.health import end_process
 from headwater.log.jetstream.identity import LOG_BYTES_MAX, Established, establish
-from headwater.log.jetstream.judging import MarkDamaged, decode_mark
+from headwater.log.jetstream.judging import decode_mark
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.jetstream.streams import ClusterConfig, LogBehind, LogRefused
+from headwater.log.seam import MarkDamaged
 from headwater.storage.store import Store
 from headwater.streams.apply import apply
 from headwater.streams.state import State

@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import logging
 import time
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import NamedTuple
 
-from headwater.log.seam import CommandLog
 from headwater.streams.images import Walk
 from headwater.streams.state import State
 
@@ -25,19 +25,12 @@ class Digest(NamedTuple):
     failed: bool = False
 
 
-@runtime_checkable
-class ComparingLog(Protocol):
-    """A log whose nodes tell each other what they hold."""
-
-    def compare(self, checkpoint: str, sha256: str) -> None:
-        """Tell the other nodes the hash of the state at a checkpoint."""
-
-
 class Digests:
     """Hashes the latest checkpoint; one that comes while another walk of the state is in progress is given up."""
 
-    def __init__(self, state: State, command_log: CommandLog) -> None:
-        self._state, self._log = state, command_log
+    def __init__(self, state: State, compare: Callable[[str, str], None] | None) -> None:
+        """`compare` tells the other nodes the hash, if they are members of a cluster."""
+        self._state, self._compare = state, compare
         self._seen = state.cluster.checkpoint
         self.latest: Digest | None = None
         self._task: asyncio.Task[None] | None = None
@@ -68,8 +61,8 @@ class Digests:
         finally:
             walk.end()
         self.latest = digest._replace(sha256=hashed.hexdigest())
-        if isinstance(self._log, ComparingLog):
-            self._log.compare(digest.id, hashed.hexdigest())
+        if self._compare is not None:
+            self._compare(digest.id, hashed.hexdigest())
 
     def _hashed(self, task: "asyncio.Task[None]") -> None:
         self._task = None

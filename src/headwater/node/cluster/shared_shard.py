@@ -61,7 +61,7 @@ class SharedShard(Shard):
 
     def start(self) -> None:
         self._held = {}
-        self.digests = Digests(self.state, self.command_log)
+        self.digests = Digests(self.state, None if self.membership is None else self.membership.log.compare)
         super().start()
         if self.membership is not None:
             self.membership.start()

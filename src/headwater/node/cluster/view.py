@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from headwater.log.images.files import ImageDamaged
-from headwater.log.jetstream.judging import MarkDamaged, decode_mark
-from headwater.log.seam import MemberLog
+from headwater.log.seam import MarkDamaged, MemberLog
 from headwater.node.cluster.shared_shard import SharedShard
 from headwater.protocol.limits import SECOND_US
 from headwater.storage.store import KeyMissing, StoreFailed
@@ -58,7 +57,7 @@ async def view(shard: SharedShard) -> ClusterView:
     state, membership, digest = shard.state, shard.membership, shard.digests.latest
     assert membership is not None, "a node of a cluster is a member, or becomes one"
     log = membership.log
-    engine, image_age = await asyncio.gather(log.describe(), _image_age_seconds(shard))
+    engine, image_age = await asyncio.gather(log.describe(), _image_age_seconds(shard, log))
     keeper = state.cluster.keeper
     return ClusterView(
         node=shard.node.name,
@@ -93,7 +92,7 @@ def _member(shard: SharedShard, log: MemberLog, name: str, member: Member) -> Me
     )
 
 
-async def _image_age_seconds(shard: SharedShard) -> float | None:
+async def _image_age_seconds(shard: SharedShard, log: MemberLog) -> float | None:
     images = shard.images
     if images is None:
         return None
@@ -102,7 +101,7 @@ async def _image_age_seconds(shard: SharedShard) -> float | None:
         positions = await loop.run_in_executor(None, images.positions)
         if not positions:
             return None
-        mark = decode_mark(await loop.run_in_executor(None, images.mark, max(positions)))
+        mark = log.read_mark(await loop.run_in_executor(None, images.mark, max(positions)))
     except (StoreFailed, KeyMissing, ImageDamaged, MarkDamaged):
         return None  # The store is away, or another node has just replaced the image.
     return round(max(shard.state.now - mark.now, 0) / SECOND_US, 1)
