@@ -228,7 +228,7 @@ class Account:
         return limits if limits is None or self._processes == 1 else limits.shared(self._processes)
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing was used for a while, and nothing would be lost if it were forgotten."""
+        """Whether it has been unused for so long that forgetting it loses nothing."""
         used = self.usage
         if used != self._used:
             self._used, self._used_at = used, now

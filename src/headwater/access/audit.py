@@ -103,7 +103,7 @@ class Throttle:
         self.held = 0
 
     def admit(self, now_seconds: float) -> bool:
-        """Return whether one more has a line; if not it is counted."""
+        """Return whether another line may be written in this second; count it as held back if not."""
         window = int(now_seconds)
         if window != self._window:
             self._window, self._admitted = window, 0

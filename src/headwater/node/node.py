@@ -197,7 +197,7 @@ class Node:
         return Listed(entries[: query.limit], has_more)
 
     def fork(self, request: ForkRequest, done: Done) -> None:
-        """Run the fork saga; the steps after its answer are not waited for."""
+        """Run the fork saga; its answer does not wait for the steps that follow."""
         saga = forking.fork(request, secrets.token_hex(8), self.now() + PIN_DEADLINE_US)
         self._drive(saga, self.shard_of(request.name).settling(request.name, done))
 

@@ -199,7 +199,7 @@ class Link:
             self._admin.lease(lease, seconds)
 
     def renew_lease(self, lease: str, seconds: int) -> bool:
-        """Keep the objects of a lease for longer, unless the server says that it has lapsed; whether it has not."""
+        """Renew a lease; False if the server says that it has lapsed."""
         return _unless_lapsed(lambda: self._admin.lease(lease, seconds, renew=True))
 
     def consumers(self) -> dict[str, dict[str, int]]:

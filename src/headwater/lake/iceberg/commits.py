@@ -148,7 +148,7 @@ class Commits:
         return snapshot
 
     def expire(self, keep: Collection[int] = ()) -> bool:
-        """Write metadata without the snapshots whose time has come; whether there were any."""
+        """Write metadata without the snapshots whose time has come; return whether there were any."""
         table = self.table
         now = self._now_ms()
         if table is None or len(self._remaining(table.snapshots, now, keep)) == len(table.snapshots):

@@ -127,7 +127,7 @@ class MessagesTable(SegmentTable):
     # -- Committing ---------------------------------------------------------------------------------------------------
 
     def commit(self, heading: Heading, keep: Collection[int] = ()) -> bool:
-        """Bring the table up to the state; whether it took a snapshot.
+        """Bring the table up to the state; return whether it took a snapshot.
 
         After any exception the table must be loaded again, and the next commit compares everything.
         """
@@ -139,7 +139,7 @@ class MessagesTable(SegmentTable):
         return is_new
 
     def _says_other(self, heading: Heading) -> bool:
-        """Whether the heading of the newest snapshot is not up to date."""
+        """Whether the heading of the newest snapshot is out of date."""
         if self.current is None:
             return True
         summary = self.current.summary

@@ -111,7 +111,7 @@ class SmallTable:
         self._loaded = True
 
     def finish(self, position: int) -> bool:
-        """Commit the files that were added; whether they differ from those of before."""
+        """Commit the files that were added; return whether they differ from the previous ones."""
         kept = {entry.key for entry in self._added}
         gone = [entry for entry in self._files if entry.key not in kept]
         if self._manifest is not None and not gone and len(kept) == len(self._files):

@@ -109,7 +109,7 @@ class StreamsTable:
         return table
 
     def finish(self, position: int) -> bool:
-        """Commit the rows that were added; whether the table has changed."""
+        """Commit the rows that were added; return whether the table has changed."""
         if self._waiting:
             self._store(self._take_waiting())
         return self._table.finish(position)

@@ -40,7 +40,7 @@ class Room:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the count is so high that the truth matters."""
+        """Whether the count is high enough to ask JetStream for the true size."""
         return self.stored_bytes >= ASK_PART * self.max_bytes
 
     @property

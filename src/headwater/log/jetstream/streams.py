@@ -61,7 +61,7 @@ class ApiRefused(Exception):
 class ClusterConfig(NamedTuple):
     """How a node reaches the log of its cluster, and as whom it takes part.
 
-    The session tells its process from others of the same name, earlier ones or ones by mistake.
+    The session distinguishes this process from others of the same name, earlier ones or started by mistake.
     """
 
     urls: list[str]

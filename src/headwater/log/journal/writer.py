@@ -79,7 +79,7 @@ class JournalWriter:
         """The parts of the frames that are not written yet; they belong directly before `_file_at`."""
         self._staged_bytes = 0
         self._room_end = file_bytes
-        """Up to where the current file has space on disk, whatever else fills that."""
+        """The end of the space that the current file holds on disk, even if others fill the rest."""
         self._spare: File | None = None
         self._spares = threading.Condition()
         """Guards the spare and whether there is room; notified when either changes."""

@@ -39,7 +39,7 @@ class Standing(Enum):
 
     JOINING = "joining"
     CONFIRMING = "confirming"
-    """It is a member, and waits until every other member has applied that."""
+    """It is a member, and waits until every other member has applied its join."""
     SERVING = "serving"
     LEAVING = "leaving"
 

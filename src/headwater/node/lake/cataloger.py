@@ -26,7 +26,7 @@ from headwater.streams.segments import Segment
 CHANGES_PER_TURN = 2_000
 """How many changed segments, tombstones and forks are taken from the state before the loop gets a turn."""
 CATALOG_MS = 60_000
-"""How long a reader may take from the flush after its lease to its snapshot: those of later are not kept for it."""
+"""How long a reader with a lease may take from its flush to its snapshot; later snapshots are not kept for it."""
 
 
 class Cataloger:

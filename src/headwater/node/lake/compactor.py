@@ -90,7 +90,7 @@ class Compactor:
                 await asyncio.sleep(pauses.compact_retry_seconds if failed else pauses.compact_check_seconds)
 
     async def compact_once(self) -> bool:
-        """Do the most useful rewrite; whether there was one and it succeeded."""
+        """Do the most useful rewrite; return whether there was one and it succeeded."""
         async with self._lock:
             planned = None if self._stopping.is_set() else await self._plan()
             if planned is None:

@@ -139,7 +139,7 @@ def _names(state: State) -> Iterator[str]:
     while buckets := list(state.bucket_names.after(bucket, STREAMS_PER_TURN)):
         for bucket in buckets:
             name = f"{bucket}/"
-            yield name  # No stream's, but looking at a bucket is work, too.
+            yield name  # Not the name of a stream, but looking at a bucket is work as well.
             while page := _page(state, bucket, name):
                 yield from page
                 name = page[-1]

@@ -99,7 +99,7 @@ class LakeLimits(NamedTuple):
 
     @property
     def dead_seconds_max(self) -> float:
-        """How long a segment may have dead rows: the objects of before stay as long as snapshots that list them."""
+        """How long a segment may have dead rows: once rewritten, its object stays while a snapshot lists it."""
         return max(self.erase_seconds - self.history_seconds, 0.0)
 
     @property

@@ -66,7 +66,7 @@ class Purger:
         self._task: asyncio.Task[None] | None = None
         self._started = False
         self.problem: str | None = None
-        """Why the purge in progress does not get on, as one sentence; it is tried again."""
+        """Why the purge in progress has failed, as one sentence; it is retried."""
 
     def start(self, epoch: int | None) -> None:
         self._epoch, self._started = epoch, True
@@ -96,7 +96,7 @@ class Purger:
                 await self._carry_out(purge_id)
                 self.problem = None
             except Exception as error:
-                # Whatever it is, the purge is repeated from the stage that it is in.
+                # Repeat the purge from its present stage, whatever the error is.
                 self.problem = f"The purge {purge_id} failed in between and is tried again: {error}"
                 log.error("purge %s failed in between and is tried again: %s", purge_id, error)
                 await asyncio.sleep(self._retry_seconds)
@@ -148,7 +148,7 @@ class Purger:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _end_all(self, purge: Purge) -> bool:
-        """Delete the streams of a purge, without holding on to more than a few at a time; whether there were any."""
+        """Delete the streams of a purge, a few at a time; return whether there were any."""
         some: list[Stream] = []
         any_found = False
         async for stream in scope.lives(self._state, purge):

@@ -44,7 +44,7 @@ class PurgeBegun(NamedTuple):
 
     purge: str
     streams: int
-    """How many streams existed that it removes; what deleted ones left behind, it removes uncounted."""
+    """How many existing streams it removes. It also removes what deleted ones left, which is not counted."""
 
 
 class PurgeStatus(NamedTuple):

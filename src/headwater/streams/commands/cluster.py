@@ -13,7 +13,7 @@ class Member(msgspec.Struct, frozen=True, gc=False, array_like=True):
     level: int
     joined: int
     at: int = 0
-    """When its process asked to join, by that one's clock."""
+    """When its process asked to join, by its own clock."""
 
 
 class Keeper(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -15,7 +15,7 @@ class RegisterConsumer(Command, frozen=True, tag="register-reader.1"):
 
 @Row(asked_by="client", room="frees", level=4)
 class RegisterConsumerFor(Command, frozen=True, tag="register-reader.2"):
-    """The same, of a consumer that says itself how long it may be silent from here on."""
+    """The same, with how long the consumer may be silent from now on."""
 
     consumer: str
     position: int
@@ -25,7 +25,7 @@ class RegisterConsumerFor(Command, frozen=True, tag="register-reader.2"):
 
 @Row(asked_by="client", room="frees")
 class LeaseLake(Command, frozen=True, tag="lease.1"):
-    """Keep every object that the lake has now for this long; a renewal keeps those of the beginning for longer."""
+    """Keep every object that the lake has now for this long; a renewal keeps the same objects for longer."""
 
     consumer: str
     life_us: int

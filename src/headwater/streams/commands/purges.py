@@ -22,7 +22,7 @@ ENDED = frozenset({DONE, REFUSED})
 NAMED = frozenset({DELETING, REWRITING})
 """The stages in which a purge names its streams."""
 PURGES_MAX = 16
-"""Purges at a time; and how many that have ended are remembered, for clients that ask."""
+"""How many purges may be in progress, and how many ended ones are remembered for clients that ask."""
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -30,7 +30,7 @@ class Purge(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     stage: str
     position: int
-    """Where it was asked for; lives that begin later are not its concern."""
+    """Where it was asked for; it leaves lives that begin later alone."""
     target: str
     is_prefix: bool
     with_forks: bool

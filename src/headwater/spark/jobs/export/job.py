@@ -197,7 +197,7 @@ class ExportConfig:
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
     shape: Shape = field(default_factory=Shape)
     name: str | None = None
-    """Of the export and of its registered consumer; generated for a new table if None."""
+    """The name of the export and of its registered consumer; generated for a new table if None."""
     checkpoint: str | None = None
     catalog: str | None = None
     """Iceberg: the URI of the catalog and the table's name in it."""
