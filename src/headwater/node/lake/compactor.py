@@ -53,7 +53,8 @@ class Compactor:
 
     def __init__(self, parts: LakeParts, overdue: Callable[[], frozenset[int]] = frozenset) -> None:
         """`overdue` says which segments have rows that died long ago."""
-        self._shard, self._state, self._store, self._submit, self._now, self._in_use = parts[:6]
+        self._parts = parts
+        self._shard, self._state, self._store, self._submit, self._now = parts[:5]
         limits, self._intervals, self._overdue = parts.limits.compact, parts.limits.intervals, overdue
         self._limits, self._segment_bytes = limits, parts.limits.flush.segment_bytes
         self._thread = ThreadPoolExecutor(1, "lake-compact")
@@ -153,20 +154,13 @@ class Compactor:
         if planned.is_drop:
             dropped = max(segment.last_position for segment in planned.segments)
         else:
-            ids = [segment.id for segment in planned.segments]
-            self._in_use.update(ids)
-            try:
+            with self._parts.reading(planned.segments):
                 # If a consumer registers later with a lower position, the swap is refused.
                 keep = Keep(self._dead_below, self._state.cold.lowest_consumer(self._now()))
                 self._time_share = self._limits.time_share
                 if purged is not None:
                     keep, self._time_share = keep._replace(purged=purged), 1.0
                 rewritten = await in_thread(self._thread, lambda: self._rewrite(planned, keep, deadline, publications))
-            finally:
-                self._in_use.subtract(ids)
-                for segment_id in ids:
-                    if not self._in_use[segment_id]:
-                        del self._in_use[segment_id]
             if planned.why in ("sparse", "overdue") and not rewritten.rows_dropped:
                 self._dense |= {one.number: one.live_rows for one in planned.candidates}
                 await in_thread(self._thread, lambda: self._delete(publications))

@@ -1,6 +1,8 @@
 """What the chores of one shard's lake have in common: what they work with, and their limits."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from headwater.lake.compaction.planning import REWRITE_LIMITS, RewriteLimits
@@ -10,6 +12,7 @@ from headwater.node.committer import Now, Submit
 from headwater.protocol.limits import STREAMS_PER_SEGMENT_MAX
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
+from headwater.streams.segments import Segment
 from headwater.streams.state import State
 
 STORE_TROUBLE = (StoreFailed, KeyExists, KeyMissing, LakeDamaged)
@@ -137,3 +140,16 @@ class LakeParts(NamedTuple):
     def now_ms(self) -> int:
         """Return the time of the shard in the unit of Iceberg's snapshots."""
         return self.now() // 1000
+
+    @contextmanager
+    def reading(self, segments: Sequence[Segment]) -> Iterator[None]:
+        """Count a read of each of these segments while the block lasts."""
+        ids = [segment.id for segment in segments]
+        self.in_use.update(ids)
+        try:
+            yield
+        finally:
+            self.in_use.subtract(ids)
+            for segment_id in ids:
+                if not self.in_use[segment_id]:
+                    del self.in_use[segment_id]

@@ -27,6 +27,7 @@ from headwater.lake.verify.fingerprints import COLUMNS
 from headwater.lake.verify.inspecting import Inspected, inspect
 from headwater.node.committer import ask
 from headwater.node.lake.parts import LakeParts
+from headwater.node.threads import in_thread
 from headwater.protocol.limits import DAY_US, STREAMS_PER_SEGMENT_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, StoreFailed
@@ -61,7 +62,8 @@ class Swaps:
     """Carries out swaps on one shard."""
 
     def __init__(self, parts: LakeParts) -> None:
-        self._shard, self._state, self._store, self._submit, self._now, self._in_use = parts[:6]
+        self._parts = parts
+        self._shard, self._state, self._store, self._submit, self._now = parts[:5]
         self._thread = ThreadPoolExecutor(1, "lake-swap")
         self._lock = asyncio.Lock()
         self._stopping = Event()
@@ -86,17 +88,8 @@ class Swaps:
 
     async def _swap(self, request: SwapRequest) -> int | Refusal:
         old, keys = self._judge(request)
-        ids = [listed.segment.id for listed in old]
-        self._in_use.update(ids)
-        try:
-            publications = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._check, request, old, keys
-            )
-        finally:
-            self._in_use.subtract(ids)
-            for segment_id in ids:
-                if not self._in_use[segment_id]:
-                    del self._in_use[segment_id]
+        with self._parts.reading([listed.segment for listed in old]):
+            publications = await in_thread(self._thread, self._check, request, old, keys)
         # The state may have changed meanwhile.
         self._judge(request)
         command = SwapSegments(tuple(request.replaced), tuple(publications), request.deadline, request.dropped)
