@@ -1,4 +1,4 @@
-"""The order of measurements: case by case, round by round, every server once in each round (A B C, A B C, ...)."""
+"""The order of measurements: case by case, and in each round every server once, there and back (A B C, C B A, ...)."""
 
 import sys
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def interleave(workload: Workload, specs: list[Spec], rig: Rig, results: Results
     """Measure every case of one workload; each measurement has a fresh process and an empty directory."""
     for case in workload.cases(rig.scale):
         for turn in range(min(rig.scale.rounds, workload.rounds_max)):
-            for spec in specs:
+            for spec in specs if turn % 2 == 0 else reversed(specs):
                 sample = attempt(workload, case, spec, rig)
                 results.all.append(Result(workload.name, case.label, spec.name, turn, sample))
                 report(workload, case, spec, turn, sample)
