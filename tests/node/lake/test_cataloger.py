@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.catalog import read_catalog, read_forks, read_tombstones
-from headwater.lake.iceberg.metadata import metadata_key
+from headwater.lake.iceberg.metadata import hint_key, hint_of, metadata_key
 from headwater.lake.iceberg.reading import newest_table
 from headwater.node.lake import flusher
 from headwater.node.lake.cataloger import CHANGES_PER_TURN
@@ -63,6 +63,24 @@ def test_a_version_that_another_server_has_taken_costs_one_attempt() -> None:
             with pytest.raises(FlushFailed):
                 await node.lake.flush()
             assert_complete(node, await node.lake.flush())
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("table", ["messages", "pinned", "forks"])
+def test_a_hint_that_could_not_be_written_is_written_by_the_next_flush(table: str) -> None:
+    store = FaultyStore()
+
+    async def run() -> None:
+        async with bench(store) as node:
+            await node.create("b/s", b"one")
+            store.fail_next("replace", in_key=table)
+            with pytest.raises(FlushFailed):
+                await node.lake.flush()
+            await node.lake.flush()
+            newest = newest_table(store, table)
+            assert newest is not None
+            assert store.read(hint_key(table)).decode() == hint_of(newest.version, newest.log_id)
 
     asyncio.run(run())
 

@@ -91,6 +91,17 @@ class Commits:
         self.table = self._decoded(*newest) or self._older(newest[0])
         if self.table is not None:
             self._sequence = self.table.current.sequence
+            self._correct_hint(self.table)
+
+    def _correct_hint(self, newest: Table) -> None:
+        """Have the hint name the newest metadata, which a commit that failed may have stored without the hint."""
+        key, hint = hint_key(self._name), hint_of(newest.version, newest.log_id).encode()
+        try:
+            found = self._store.read(key)
+        except KeyMissing:
+            found = b""
+        if found != hint:
+            self._store.replace(key, hint)
 
     def _older(self, damaged: str) -> Table | None:
         keys = [item.key for item in self._store.items(f"{self._name}/metadata/") if _version(item.key)]
