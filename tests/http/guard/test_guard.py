@@ -134,7 +134,11 @@ def test_a_ticket_in_a_url_is_for_reading_only(guard: Guarded, wire: Wire) -> No
         assert wire.ask("HEAD", target).status == 200
     for method in ("POST", "PUT", "DELETE"):
         refused(wire.ask(method, f"{ONE}?access_token={ticket}", TEXT, b"x"), 401, "unauthorized")
-    refused(wire.ask("GET", f"{ONE}?access_token={guard.tokens['reader']}"), 401, "unauthorized")
+    token = refused(wire.ask("GET", f"{ONE}?access_token={guard.tokens['reader']}"), 401, "unauthorized")
+    assert "Access-file tokens are not accepted in URLs" in token["detail"]
+    for missing in ("", "undefined", "null"):
+        problem = refused(wire.ask("GET", f"{ONE}?access_token={missing}"), 401, "unauthorized")
+        assert "is not a ticket" in problem["detail"]
     refused(wire.ask("GET", f"{ONE}?access_token={ticket}&access_token={ticket}"), 401, "unauthorized")
 
 

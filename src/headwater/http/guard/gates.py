@@ -15,6 +15,7 @@ from headwater.access.allowances import Account, Allowances
 from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
 from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
+from headwater.access.tokens import PREFIX
 from headwater.http.guard.proxies import Proxies
 from headwater.http.wire.browsers import Origins
 from headwater.http.wire.requests import ACCESS_TOKEN, Request, cut_access_token
@@ -62,6 +63,11 @@ _TWICE = Refusal(Code.BAD_REQUEST, "There is a credential in the header and in a
 _TOKEN_IN_URL = Refusal(
     Code.UNAUTHORIZED,
     "Access-file tokens are not accepted in URLs, because URLs are logged; sign a ticket instead.",
+    challenge=_INVALID,
+)
+_NOT_A_TICKET = Refusal(
+    Code.UNAUTHORIZED,
+    "access_token is not a ticket, which is a JWT, three parts with dots between them; check that the page got one.",
     challenge=_INVALID,
 )
 _OF_REASON = {
@@ -246,7 +252,7 @@ class Guard:
             return self._check_once(spelled, token, request, caller, now, throttled=throttled)
         if ticket is not None and request.method in _READING:
             if not ticket.startswith(_JWT_BEGIN):
-                return _TOKEN_IN_URL
+                return _TOKEN_IN_URL if ticket.startswith(PREFIX) else _NOT_A_TICKET
             return self._check_once(_BEARER + ticket, ticket, request, caller, now, throttled=throttled)
         if caller.certificate_names:
             found_by_name = self.policy.identify_certificate(caller.certificate_names)
