@@ -236,14 +236,24 @@ def test_only_an_administrator_of_everything_may_purge_and_it_is_audited(tmp_pat
     with (
         guarded(
             tmp_path,
-            {"root": ["* *"], "owner": ["* team/*"], "ops": ["admin *"], "deleter": ["delete *"]},
+            {
+                "root": ["* *"],
+                "owner": ["* team/*"],
+                "admin": ["admin *"],
+                "deleter": ["delete *"],
+                "ops": ["admin *", "delete team/*"],
+            },
             "--audit",
             str(audit),
         ) as place,
         place.wire() as wire,
     ):
         body = json.dumps({"stream": SECRET}).encode()
-        for who, status in (("owner", 403), ("deleter", 403), ("ops", 202)):
+        forked = {"stream": SECRET, "with_forks": True}
+        for target in ({"stream": "other/s"}, {"prefix": "other/"}, {"prefix": "te"}, forked):
+            others = json.dumps(target).encode()
+            assert wire.ask("POST", "/__headwater/purge", place.bearer("ops"), others).status == 403
+        for who, status in (("owner", 403), ("deleter", 403), ("admin", 403), ("ops", 202)):
             answer = wire.ask("POST", "/__headwater/purge", place.bearer(who), body)
             assert answer.status == status, (who, answer.body)
         purge = json.loads(answer.body)["purge"]

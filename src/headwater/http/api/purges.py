@@ -4,6 +4,8 @@ from functools import partial
 
 import msgspec
 
+from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http.api.scans import UNDECODABLE
 from headwater.http.exchange.exchange import IN_TURN, READ, Exchange
 from headwater.http.wire.addresses import Address
@@ -24,8 +26,20 @@ def begin(request: Request, address: Address, exchange: Exchange) -> None:
     if (refusal := wanted.judge()) is not None:
         exchange.reply(refusal)
         return
+    if not _may_delete(exchange.identity, wanted):
+        exchange.reply(exchange.refuse_right(Action.DELETE, wanted.target))
+        return
     exchange.name = wanted.target if wanted.stream is not None else f"{wanted.target}*"  # For the audit log.
     exchange.run(IN_TURN, _begin, exchange, wanted)
+
+
+def _may_delete(identity: Identity, wanted: PurgeRequest) -> bool:
+    """Whether the client may delete everything that a purge removes; forks may have any name."""
+    if wanted.with_forks:
+        return identity.may_all_below(Action.DELETE, "")
+    if wanted.stream is not None:
+        return identity.may(Action.DELETE, wanted.target)
+    return identity.may_all_below(Action.DELETE, wanted.target)
 
 
 def _begin(exchange: Exchange, wanted: PurgeRequest) -> None:
