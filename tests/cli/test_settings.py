@@ -189,6 +189,7 @@ def test_a_node_says_where_operators_reach_it() -> None:
         ({"cluster": "nats://a", "memory": True}, "--cluster and --memory exclude each other"),
         ({"cluster": "http://a", "lake": "l"}, "--cluster has 'http://a', which is not a NATS server"),
         ({"cluster": "nats://a,,", "lake": "l"}, "--cluster has '', which is not a NATS server"),
+        ({"cluster": "nats://me:se,cret@a", "lake": "l"}, "--cluster has a URL with credentials, which is not"),
         ({"cluster": "nats://a", "lake": "l", "node": "N1"}, "--node is 'N1', but it takes 1 to 32 characters"),
         ({"node_url": "http://a:4437"}, "--node-url is for nodes of a cluster"),
         ({"cluster": "nats://a", "lake": "l", "node_url": "a:4437"}, "--node-url is 'a:4437', but it takes an origin"),

@@ -93,8 +93,12 @@ def _judge_cluster(settings: Settings) -> None:
         raise SettingsError("--cluster needs --lake: all nodes share one, such as s3://bucket/prefix.")
     for url in settings.cluster.split(","):
         if _NATS.fullmatch(url.strip()) is None:
-            shown = url.rpartition("@")[2]
-            raise SettingsError(f"--cluster has {shown!r}, which is not a NATS server such as nats://host:4222.")
+            # A comma in a password would cut it in two, and the first part must not be shown.
+            shown = "a URL with credentials" if "@" in settings.cluster else repr(url)
+            raise SettingsError(
+                f"--cluster has {shown}, which is not a NATS server such as nats://host:4222; percent-encode commas "
+                "and slashes in a password."
+            )
 
 
 def _judge_exposure(settings: Settings) -> None:

@@ -106,6 +106,8 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_a_login_is_sent_and_is_not_part_of_the_name() -> None:
+    address = wire.parse_address("nats://me:p#s?s%2F@h:1")
+    assert (address.user, address.password, address.name) == ("me", "p#s?s/", "h:1")
     address = wire.parse_address("nats://me:p%40ss@h:1")
     assert address.name == "h:1"
     assert b'"user":"me"' in wire.connect(address, "n1")

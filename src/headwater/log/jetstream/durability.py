@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headwater.log.jetstream.wire import split_login
+
 MONITOR_PORT = 8222
 """Where NATS servers are monitored by default."""
 ANSWER_SECONDS_MAX = 2.0
@@ -35,10 +37,10 @@ class NotVerified(Exception):
 def monitor_url(server_url: str) -> str:
     """Where the monitoring port of a NATS server is, if it is the usual one.
 
-    >>> monitor_url("nats://me:secret@a:4222")
+    >>> monitor_url("nats://me:se#cret@a:4222")
     'http://a:8222'
     """
-    host = urlsplit(server_url).hostname or ""
+    host = urlsplit(split_login(server_url)[1]).hostname or ""
     return f"http://[{host}]:{MONITOR_PORT}" if ":" in host else f"http://{host}:{MONITOR_PORT}"
 
 

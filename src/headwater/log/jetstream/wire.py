@@ -90,11 +90,24 @@ def parse_address(url: str) -> Address:
     >>> parse_address("tls://me:secret@b:4333")
     Address(host='b', port=4333, tls=True, user='me', password='secret')
     """
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    login, where = split_login(url)
+    parts = urlsplit(where)
     if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path not in ("", "/"):
-        raise ValueError(f"{parts.hostname or url!r} is not the address of a NATS server, such as nats://host:4222")
-    user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
-    return Address(parts.hostname, parts.port or DEFAULT_PORT, parts.scheme == "tls", user, password)
+        raise ValueError(f"{where!r} is not the address of a NATS server, such as nats://host:4222")
+    user, colon, password = login.partition(":")
+    secrets = (unquote(user) or None, unquote(password) if colon else None)
+    return Address(parts.hostname, parts.port or DEFAULT_PORT, parts.scheme == "tls", *secrets)
+
+
+def split_login(url: str) -> tuple[str, str]:
+    """The credentials in a URL, which may have characters that end the host elsewhere, and the URL without them.
+
+    >>> split_login("nats://me:se#cr?et@a:4222"), split_login("a")
+    (('me:se#cr?et', 'nats://a:4222'), ('', 'nats://a'))
+    """
+    scheme, _, rest = (url if "://" in url else f"nats://{url}").partition("://")
+    login, _, where = rest.rpartition("@")
+    return login, f"{scheme}://{where}"
 
 
 def connect(address: Address, name: str) -> bytes:
