@@ -1,6 +1,3 @@
-import msgspec
-import pytest
-
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import images
@@ -189,14 +186,3 @@ def test_an_image_holds_the_nodes_as_they_were(shards: Shards) -> None:
     assert set(restored.cluster.members) == {"n1"}
     assert restored.cluster.keeper == Keeper("n1", "a", 2, START_US + LEASE_US)
     assert restore(image_of(state)).cluster == state.cluster
-
-
-@pytest.mark.parametrize("version", sorted(images.READABLE - {images.VERSION}))
-def test_an_image_from_before_there_were_nodes_is_read(shards: Shards, version: int) -> None:
-    shards.ask(Create("b/s", "text/plain"))
-    header, *rest = image_of(shards.all[0].state)
-    old = msgspec.msgpack.decode(header)[:-1]
-    old[1] = version
-    restored = restore([msgspec.msgpack.encode(old), *rest])
-    assert set(restored.streams) == {"b/s"}
-    assert restored.cluster == Cluster()
