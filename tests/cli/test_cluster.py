@@ -67,7 +67,7 @@ def test_status_shows_the_members_and_who_does_the_chores(shell: Shell, cluster:
     assert view["keeper"] in ("n1", "n2", "n3") and view["problems"] == []
     assert view["leader"] == "nats1" and view["replica_lag"] == 0 and "image_age_seconds" in view
     printed = shell.ok("cluster", "status").text
-    assert f"chores       {view['keeper']}" in printed
+    assert f"background work  {view['keeper']}" in printed
     assert all(url in printed for url in cluster.urls)
 
 
@@ -162,7 +162,7 @@ def test_status_says_that_a_member_is_silent(shell: Shell, cluster: RunningClust
 
 def test_a_cluster_without_a_keeper_is_not_in_order(shell: Shell) -> None:
     view = view_of(shell.ok("cluster", "status", "--json"))
-    assert problems_of(view | {"keeper": None}) == ["No node does the chores."]
+    assert problems_of(view | {"keeper": None}) == ["No node does the background work."]
     assert problems_of(view | {"outage": "No NATS server."}) == ["No NATS server."]
 
 

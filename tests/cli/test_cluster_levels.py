@@ -124,7 +124,7 @@ def test_a_rolling_upgrade_raises_the_level_without_a_failed_append(nats: NatsSe
         assert writer.failure is None
         assert text == "".join(f"{number};" for number in range(writer.acknowledged))
 
-        assert eventually(lambda: f"level        {LEVEL}" in shell("cluster", "status").text, WAIT_SECONDS)
+        assert eventually(lambda: f"level            {LEVEL}" in shell("cluster", "status").text, WAIT_SECONDS)
         shell.ok("cluster", "verify")
         with Admin(nodes.urls[0]) as admin, Admin(nodes.urls[1]) as other:
             admin.register_consumer("monthly", {"0": 0}, silence_seconds=86_400)

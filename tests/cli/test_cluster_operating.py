@@ -79,7 +79,7 @@ def test_a_node_without_nats_says_so_and_heals(nats: NatsServers, tmp_path: Path
         nats.servers[0].pause()
         assert eventually(lambda: ask("GET", f"{node.url}/readyz") == (503, "log_unavailable"), WAIT_SECONDS)
         done = Shell(node.url)("cluster", "status")
-        assert done.code == 1 and "node         n1 (not serving)" in done.text and "Problem: N" in done.err
+        assert done.code == 1 and "node             n1 (not serving)" in done.text and "Problem: N" in done.err
         nats.servers[0].resume()
         Shell(node.url).ok("cluster", "wait-ready", "--timeout", str(WAIT_SECONDS))
 

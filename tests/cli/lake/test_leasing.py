@@ -69,4 +69,4 @@ def test_an_object_that_is_gone_is_said_to_be_gone(written_lake: str) -> None:
     for arguments in (["sql", written_lake, "select max(payload) from messages"], ["ls", written_lake, "--streams"]):
         finished = headwater("lake", *arguments)
         assert finished.returncode == 1
-        assert "although the catalog lists it; the server may have replaced it meanwhile" in finished.stderr
+        assert "although the catalog lists it; the server may have replaced it since" in finished.stderr
