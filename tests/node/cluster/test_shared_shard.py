@@ -299,7 +299,7 @@ class MemberProposer(Proposer):
         return []
 
     def compare(self, checkpoint: str, sha256: str) -> None:
-        """Nobody is told."""
+        """Tells no other node."""
 
     def read_mark(self, mark: bytes) -> Marked:
         raise MarkDamaged("there are no images")
